@@ -1,0 +1,11 @@
+// The extension module strata._core: conversion, the GIL, error translation. One init function per area.
+#include "bind/bind.h"
+
+namespace strata::bind {
+
+PYBIND11_MODULE(_core, m) {
+  m.attr("__version__") = STRATA_VERSION;
+  init_errors(m);
+}
+
+}  // namespace strata::bind

@@ -1,0 +1,1 @@
+# One object per instruction set; filled with the first vector kernels.
