@@ -1,8 +1,9 @@
 // GgufFile and model_info: what a file holds, for Python. There is no other parser.
+#include "gguf/gguf.h"
+
 #include <filesystem>
 
 #include "bind/bind.h"
-#include "gguf/gguf.h"
 #include "model/model.h"
 
 namespace strata::bind {
@@ -11,13 +12,6 @@ namespace {
 
 using gguf::FileSet;
 using gguf::Kind;
-
-// Paths and strings of a file may be any bytes; what is not UTF-8 comes as surrogates (as os.fsdecode does).
-py::str text(const std::string& s) {
-  PyObject* o = PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "surrogateescape");
-  if (!o) throw py::error_already_set();
-  return py::reinterpret_steal<py::str>(o);
-}
 
 std::string fs_bytes(const py::object& path) {
   return py::cast<std::string>(py::module_::import("os").attr("fsencode")(path));
@@ -43,15 +37,24 @@ py::object array_value(const gguf::Array& a) {
     return a.kind == Kind::f32 ? array_of<float>(*f) : array_of<double>(*f);
   const auto& n = std::get<std::vector<uint64_t>>(a.items);
   switch (a.kind) {
-    case Kind::u8: return array_of<uint8_t>(n);
-    case Kind::i8: return array_of<int8_t>(n);
-    case Kind::u16: return array_of<uint16_t>(n);
-    case Kind::i16: return array_of<int16_t>(n);
-    case Kind::u32: return array_of<uint32_t>(n);
-    case Kind::i32: return array_of<int32_t>(n);
-    case Kind::i64: return array_of<int64_t>(n);
-    case Kind::boolean: return array_of<bool>(n);
-    default: return array_of<uint64_t>(n);
+    case Kind::u8:
+      return array_of<uint8_t>(n);
+    case Kind::i8:
+      return array_of<int8_t>(n);
+    case Kind::u16:
+      return array_of<uint16_t>(n);
+    case Kind::i16:
+      return array_of<int16_t>(n);
+    case Kind::u32:
+      return array_of<uint32_t>(n);
+    case Kind::i32:
+      return array_of<int32_t>(n);
+    case Kind::i64:
+      return array_of<int64_t>(n);
+    case Kind::boolean:
+      return array_of<bool>(n);
+    default:
+      return array_of<uint64_t>(n);
   }
 }
 
@@ -73,8 +76,8 @@ py::dict tensor_dict(const gguf::Tensor& t) {
   using namespace py::literals;
   py::tuple ne(t.n_dims);
   for (uint32_t i = 0; i < t.n_dims; ++i) ne[i] = t.ne[i];
-  return py::dict("name"_a = text(t.name), "ne"_a = ne, "type"_a = gguf::type_name(t.type), "type_id"_a = t.type, "file"_a = t.where.file,
-                  "offset"_a = t.where.offset, "bytes"_a = t.where.bytes);
+  return py::dict("name"_a = text(t.name), "ne"_a = ne, "type"_a = gguf::type_name(t.type), "type_id"_a = t.type,
+                  "file"_a = t.where.file, "offset"_a = t.where.offset, "bytes"_a = t.where.bytes);
 }
 
 py::list files_list(const FileSet& f) {
@@ -92,21 +95,23 @@ py::list ints(const std::vector<T>& v) {
 
 py::dict hparams_dict(const model::HParams& h) {
   using namespace py::literals;
-  py::dict d("n_layer"_a = h.n_layer, "n_draft_block"_a = h.n_draft_block, "context_length"_a = h.context_length, "hidden"_a = h.hidden,
-             "n_vocab"_a = h.n_vocab, "eps"_a = h.eps, "n_head"_a = h.n_head, "n_head_kv"_a = h.n_head_kv, "head_dim"_a = h.head_dim,
-             "n_rot"_a = h.n_rot, "rope_base"_a = h.rope_base, "index_heads"_a = h.index_heads, "index_dim"_a = h.index_dim,
-             "index_budget"_a = h.index_budget, "ratio"_a = ints(h.ratio), "conv_taps"_a = h.conv_taps, "state_dim"_a = h.state_dim,
-             "n_key_head"_a = h.n_key_head, "n_value_head"_a = h.n_value_head, "n_expert"_a = h.n_expert, "n_expert_used"_a = h.n_expert_used,
-             "expert_width"_a = h.expert_width, "shared_width"_a = h.shared_width, "n_stream"_a = h.n_stream, "mix_rank"_a = h.mix_rank);
+  py::dict d("n_layer"_a = h.n_layer, "n_draft_block"_a = h.n_draft_block, "context_length"_a = h.context_length,
+             "hidden"_a = h.hidden, "n_vocab"_a = h.n_vocab, "eps"_a = h.eps, "n_head"_a = h.n_head,
+             "n_head_kv"_a = h.n_head_kv, "head_dim"_a = h.head_dim, "n_rot"_a = h.n_rot, "rope_base"_a = h.rope_base,
+             "index_heads"_a = h.index_heads, "index_dim"_a = h.index_dim, "index_budget"_a = h.index_budget,
+             "ratio"_a = ints(h.ratio), "conv_taps"_a = h.conv_taps, "state_dim"_a = h.state_dim,
+             "n_key_head"_a = h.n_key_head, "n_value_head"_a = h.n_value_head, "n_expert"_a = h.n_expert,
+             "n_expert_used"_a = h.n_expert_used, "expert_width"_a = h.expert_width, "shared_width"_a = h.shared_width,
+             "n_stream"_a = h.n_stream, "mix_rank"_a = h.mix_rank);
   py::list recurrent;
   for (const auto r : h.recurrent) recurrent.append(py::bool_(r != 0));
   d["recurrent"] = recurrent;
   if (h.ple.layer >= 0)
     d["ple"] = py::dict("layer"_a = h.ple.layer, "ngram"_a = h.ple.ngram, "heads_per_ngram"_a = h.ple.heads_per_ngram,
-                        "conv_taps"_a = h.ple.conv_taps, "reset_token"_a = h.ple.reset_token, "row_width"_a = h.ple.row_width,
-                        "multipliers"_a = ints(h.ple.multipliers), "head_offset"_a = ints(h.ple.head_offset), "head_rows"_a = ints(h.ple.head_rows));
-  else
-    d["ple"] = py::none();
+                        "conv_taps"_a = h.ple.conv_taps, "reset_token"_a = h.ple.reset_token,
+                        "row_width"_a = h.ple.row_width, "multipliers"_a = ints(h.ple.multipliers),
+                        "head_offset"_a = ints(h.ple.head_offset), "head_rows"_a = ints(h.ple.head_rows));
+  else d["ple"] = py::none();
   return d;
 }
 
@@ -128,15 +133,18 @@ py::dict model_info(const py::object& path, int ratio_override) {
   }
   py::list expert_bytes;
   for (const auto& l : m->layers) expert_bytes.append(l.experts.bytes());
-  return py::dict("architecture"_a = value(*files->value("general.architecture")), "version"_a = files->version(), "files"_a = files_list(*files),
-                  "hparams"_a = hparams_dict(m->hp), "warnings"_a = m->warnings, "tensors"_a = tensors, "expert_bytes"_a = expert_bytes,
-                  "tied_output"_a = m->output == m->token_embd, "overhead_bytes"_a = files->overhead_bytes());
+  return py::dict("architecture"_a = value(*files->value("general.architecture")), "version"_a = files->version(),
+                  "files"_a = files_list(*files), "hparams"_a = hparams_dict(m->hp), "warnings"_a = m->warnings,
+                  "tensors"_a = tensors, "expert_bytes"_a = expert_bytes, "tied_output"_a = m->output == m->token_embd,
+                  "overhead_bytes"_a = files->overhead_bytes());
 }
 
 }  // namespace
 
 void init_gguf(py::module_& m) {
-  py::class_<FileSet>(m, "GgufFile", "The header of a GGUF file, or of a split set opened through its first file. Raises ModelFormatError.")
+  py::class_<FileSet>(
+      m, "GgufFile",
+      "The header of a GGUF file, or of a split set opened through its first file. Raises ModelFormatError.")
       .def(py::init([](const py::object& path) {
              const std::string file = fs_bytes(path);
              const py::gil_scoped_release release;
@@ -179,10 +187,12 @@ void init_gguf(py::module_& m) {
             return out;
           },
           "[{name, ne (ne[0] contiguous), type, type_id, file (index), offset (in that file), bytes}] in file order.")
-      .def_property_readonly("overhead_bytes", &FileSet::overhead_bytes, "Bytes of the files that belong to no tensor.");
+      .def_property_readonly("overhead_bytes", &FileSet::overhead_bytes,
+                             "Bytes of the files that belong to no tensor.");
 
   m.def("model_info", &model_info, py::arg("path"), py::arg("ratio_override") = 0,
-        "Everything about a model file but its weights: dict of architecture, version, files, hparams, warnings, tensors (each with its placement),\n"
+        "Everything about a model file but its weights: dict of architecture, version, files, hparams, warnings, "
+        "tensors (each with its placement),\n"
         "expert_bytes (of one expert, per layer), tied_output, overhead_bytes. Raises ModelFormatError, ConfigError.");
 }
 

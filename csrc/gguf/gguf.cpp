@@ -5,18 +5,24 @@
 namespace strata::gguf {
 
 const char* kind_name(Kind k) {
-  static constexpr const char* kNames[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
+  static constexpr const char* kNames[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                           "bool", "string", "array", "u64", "i64", "f64"};
   return kNames[static_cast<uint32_t>(k)];
 }
 
 uint32_t plain_number_bytes(uint32_t type) {
   switch (type) {
-    case 24: return 1;
-    case 25: return 2;
-    case 26: return 4;
+    case 24:
+      return 1;
+    case 25:
+      return 2;
+    case 26:
+      return 4;
     case 27:
-    case 28: return 8;
-    default: return 0;
+    case 28:
+      return 8;
+    default:
+      return 0;
   }
 }
 

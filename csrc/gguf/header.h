@@ -14,7 +14,7 @@ struct Header {
   uint64_t alignment = 32;
   std::vector<std::string> keys;  // in file order
   std::map<std::string, Value, std::less<>> values;
-  std::vector<Tensor> tensors;    // in file order; extents inside the file, none overlap
+  std::vector<Tensor> tensors;  // in file order; extents inside the file, none overlap
 };
 
 // `index` of the file in its set, for the extents. Reads the header only. Throws ModelFormatError.

@@ -46,7 +46,7 @@ class Source {
 
   const File& file_;
   uint64_t pos_ = 0;
-  std::vector<char> buffer_;     // bytes of the file from buffer_at_ on
+  std::vector<char> buffer_;  // bytes of the file from buffer_at_ on
   uint64_t buffer_at_ = 0;
 };
 

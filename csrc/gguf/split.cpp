@@ -16,7 +16,7 @@ constexpr uint64_t kMaxParts = 1000;
 
 // A path that ends in -%05d-of-%05d.gguf.
 struct PartName {
-  std::string prefix;  // with the folder
+  std::string prefix;              // with the folder
   uint64_t number = 0, count = 0;  // from 1
 
   std::string path_of(uint64_t n) const {
@@ -52,10 +52,13 @@ std::optional<uint64_t> split_integer(const Header& h, const char* key, const st
   const Value& v = it->second;
   const bool integer = std::holds_alternative<uint64_t>(v.data) && v.kind != Kind::boolean;
   const bool is_signed = v.kind == Kind::i8 || v.kind == Kind::i16 || v.kind == Kind::i32 || v.kind == Kind::i64;
-  if (!integer) throw ModelFormatError(std::string(key) + " is of kind " + kind_name(v.kind) + ", must be an integer", path, v.offset);
+  if (!integer)
+    throw ModelFormatError(std::string(key) + " is of kind " + kind_name(v.kind) + ", must be an integer", path,
+                           v.offset);
   const uint64_t n = std::get<uint64_t>(v.data);
   if (is_signed && static_cast<int64_t>(n) < 0)
-    throw ModelFormatError(std::string(key) + " is negative: " + std::to_string(static_cast<int64_t>(n)), path, v.offset);
+    throw ModelFormatError(std::string(key) + " is negative: " + std::to_string(static_cast<int64_t>(n)), path,
+                           v.offset);
   return n;
 }
 
@@ -70,12 +73,14 @@ std::optional<SplitKeys> split_keys(const Header& h, const std::string& path) {
   k.offset = h.values.find("split.count")->second.offset;
   k.count = *count;
   if (k.count < 1 || k.count > kMaxParts)
-    throw ModelFormatError("split.count is " + std::to_string(k.count) + ", must be 1 to " + std::to_string(kMaxParts), path, k.offset);
+    throw ModelFormatError("split.count is " + std::to_string(k.count) + ", must be 1 to " + std::to_string(kMaxParts),
+                           path, k.offset);
   if (!no) throw ModelFormatError("has split keys, but split.no is missing", path);
   k.no = *no;
   if (k.no >= k.count)
-    throw ModelFormatError("split.no is " + std::to_string(k.no) + ", but the set has " + std::to_string(k.count) + " parts", path,
-                           h.values.find("split.no")->second.offset);
+    throw ModelFormatError(
+        "split.no is " + std::to_string(k.no) + ", but the set has " + std::to_string(k.count) + " parts", path,
+        h.values.find("split.no")->second.offset);
   k.tensors = tensors;
   return k;
 }
@@ -103,23 +108,26 @@ void expect_all_parts(const PartName& name, const Header& first, const SplitKeys
     } catch (const Error&) {  // the missing part is the news; this one is reported when the set is complete
     }
   }
-  std::string what = "the set is incomplete: found " + std::to_string(found.size()) + " of " + std::to_string(keys.count) +
-                     " parts, missing number " + numbers_text(missing) + " (" + quote(std::filesystem::path(name.path_of(missing[0])).filename().string()) + ")";
+  std::string what = "the set is incomplete: found " + std::to_string(found.size()) + " of " +
+                     std::to_string(keys.count) + " parts, missing number " + numbers_text(missing) + " (" +
+                     quote(std::filesystem::path(name.path_of(missing[0])).filename().string()) + ")";
   if (keys.tensors)
     what += "; the parts found hold " + std::to_string(held) + " of " + std::to_string(*keys.tensors) + " tensors";
   throw ModelFormatError(what, name.path_of(1));
 }
 
 // Metadata that a part other than the first repeats must be the first's: else it comes from another model.
-void expect_same_model(const Header& first, const Header& part, const std::string& first_path, const std::string& path) {
+void expect_same_model(const Header& first, const Header& part, const std::string& first_path,
+                       const std::string& path) {
   for (const char* key : {"general.architecture", "general.name"}) {
     const auto a = first.values.find(key), b = part.values.find(key);
     if (a == first.values.end() || b == part.values.end()) continue;
     const auto* x = std::get_if<std::string>(&a->second.data);
     const auto* y = std::get_if<std::string>(&b->second.data);
     if (x && y && *x != *y)
-      throw ModelFormatError("belongs to another set than " + first_path + ": its " + key + " is " + quote(*y) + ", the first part's is " + quote(*x), path,
-                             b->second.offset);
+      throw ModelFormatError("belongs to another set than " + first_path + ": its " + key + " is " + quote(*y) +
+                                 ", the first part's is " + quote(*x),
+                             path, b->second.offset);
   }
 }
 
@@ -145,8 +153,9 @@ class SetReader {
       add_tensors(s, std::move(first.tensors));
     }
     if (keys && keys->tensors && *keys->tensors != s.tensors_.size())
-      throw ModelFormatError("the parts hold " + std::to_string(s.tensors_.size()) + " tensors, split.tensors.count is " +
-                                 std::to_string(*keys->tensors) + ": parts of two different sets, or a damaged file",
+      throw ModelFormatError("the parts hold " + std::to_string(s.tensors_.size()) +
+                                 " tensors, split.tensors.count is " + std::to_string(*keys->tensors) +
+                                 ": parts of two different sets, or a damaged file",
                              path, keys->offset);
     s.keys_ = std::move(first.keys);
     s.values_ = std::move(first.values);
@@ -154,7 +163,8 @@ class SetReader {
   }
 
  private:
-  [[noreturn]] static void refuse_later_part(const std::string& path, const SplitKeys& k, const std::optional<PartName>& name) {
+  [[noreturn]] static void refuse_later_part(const std::string& path, const SplitKeys& k,
+                                             const std::optional<PartName>& name) {
     const std::string first = name ? name->path_of(1) : "whose name ends in -00001-of-NNNNN.gguf";
     throw ModelFormatError("is part " + std::to_string(k.no + 1) + " of " + std::to_string(k.count) +
                                " of a split model: open the first part, " + first,
@@ -163,11 +173,15 @@ class SetReader {
 
   static void expect_name(const std::string& path, const SplitKeys& k, const std::optional<PartName>& name) {
     if (!name)
-      throw ModelFormatError("is the first of " + std::to_string(k.count) + " parts, but its name does not end in -00001-of-NNNNN.gguf, so the others cannot be found: keep the original names",
+      throw ModelFormatError("is the first of " + std::to_string(k.count) +
+                                 " parts, but its name does not end in -00001-of-NNNNN.gguf, so the others cannot be "
+                                 "found: keep the original names",
                              path, k.offset);
     if (name->number != 1 || name->count != k.count)
-      throw ModelFormatError("its name says part " + std::to_string(name->number) + " of " + std::to_string(name->count) + ", its keys say part 1 of " +
-                                 std::to_string(k.count) + ": keep the original names", path, k.offset);
+      throw ModelFormatError("its name says part " + std::to_string(name->number) + " of " +
+                                 std::to_string(name->count) + ", its keys say part 1 of " + std::to_string(k.count) +
+                                 ": keep the original names",
+                             path, k.offset);
   }
 
   static void add_part(FileSet& s, const Header& first, const SplitKeys& keys, const PartName& name, uint64_t n) {
@@ -179,11 +193,17 @@ class SetReader {
     const std::string other = "belongs to another set than " + s.files_[0].path() + ": ";
     if (!k) throw ModelFormatError(other + "it has no split keys", path);
     if (k->count != keys.count)
-      throw ModelFormatError(other + "it says " + std::to_string(k->count) + " parts, the first says " + std::to_string(keys.count), path, k->offset);
+      throw ModelFormatError(
+          other + "it says " + std::to_string(k->count) + " parts, the first says " + std::to_string(keys.count), path,
+          k->offset);
     if (k->no != index)
-      throw ModelFormatError("its name says part " + std::to_string(n) + ", its key split.no says part " + std::to_string(k->no + 1), path, k->offset);
+      throw ModelFormatError(
+          "its name says part " + std::to_string(n) + ", its key split.no says part " + std::to_string(k->no + 1), path,
+          k->offset);
     if (k->tensors && keys.tensors && *k->tensors != *keys.tensors)
-      throw ModelFormatError(other + "it says " + std::to_string(*k->tensors) + " tensors in all, the first says " + std::to_string(*keys.tensors), path, k->offset);
+      throw ModelFormatError(other + "it says " + std::to_string(*k->tensors) + " tensors in all, the first says " +
+                                 std::to_string(*keys.tensors),
+                             path, k->offset);
     expect_same_model(first, h, s.files_[0].path(), path);
     add_tensors(s, std::move(h.tensors));
   }
@@ -192,7 +212,8 @@ class SetReader {
     for (auto& t : tensors) {
       const auto [it, fresh] = s.tensor_index_.emplace(t.name, s.tensors_.size());
       if (!fresh)
-        throw ModelFormatError("the tensor " + quote(t.name) + " is also in " + s.files_[s.tensors_[it->second].where.file].path() + ": parts of two different sets",
+        throw ModelFormatError("the tensor " + quote(t.name) + " is also in " +
+                                   s.files_[s.tensors_[it->second].where.file].path() + ": parts of two different sets",
                                s.files_[t.where.file].path(), t.entry_offset);
       s.tensors_.push_back(std::move(t));
     }

@@ -17,8 +17,8 @@ size_t utf8_length(std::string_view s) {
   if (b < 0x80) return s.empty() ? 0 : 1;
   const size_t n = b >= 0xC2 && b <= 0xDF ? 2 : b >= 0xE0 && b <= 0xEF ? 3 : b >= 0xF0 && b <= 0xF4 ? 4 : 0;
   if (n == 0 || s.size() < n) return 0;
-  const uint8_t low = b == 0xE0 ? 0xA0 : b == 0xF0 ? 0x90 : 0x80;    // below: an overlong form
-  const uint8_t high = b == 0xED ? 0x9F : b == 0xF4 ? 0x8F : 0xBF;   // above: a surrogate, or beyond U+10FFFF
+  const uint8_t low = b == 0xE0 ? 0xA0 : b == 0xF0 ? 0x90 : 0x80;   // below: an overlong form
+  const uint8_t high = b == 0xED ? 0x9F : b == 0xF4 ? 0x8F : 0xBF;  // above: a surrogate, or beyond U+10FFFF
   if (byte(1) < low || byte(1) > high) return 0;
   for (size_t i = 2; i < n; ++i)
     if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
@@ -78,7 +78,8 @@ std::string looks_like(std::string_view first_bytes) {
   if (!first_bytes.empty() && first_bytes.find_first_not_of('\0') == std::string_view::npos)
     return "it begins with zeros, like an unfinished download";
   std::string_view s = first_bytes;
-  if (s.size() > 9 && s[8] == '{' && s.substr(0, 8).find('\0') != std::string_view::npos) return "it looks like a safetensors file";
+  if (s.size() > 9 && s[8] == '{' && s.substr(0, 8).find('\0') != std::string_view::npos)
+    return "it looks like a safetensors file";
   if (s.substr(0, 3) == "\xEF\xBB\xBF") s.remove_prefix(3);
   while (!s.empty() && std::isspace(static_cast<unsigned char>(s[0]))) s.remove_prefix(1);
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kKnown{{
@@ -90,7 +91,9 @@ std::string looks_like(std::string_view first_bytes) {
       {"PK\x03\x04", "it looks like a zip archive (a PyTorch checkpoint is one)"},
       {"\x1F\x8B", "it looks like gzip: unpack it first"},
       {"\x28\xB5\x2F\xFD", "it looks like zstd: unpack it first"},
-      {"\xFD" "7zXZ", "it looks like xz: unpack it first"},
+      {"\xFD"
+       "7zXZ",
+       "it looks like xz: unpack it first"},
       {"FUGG", "it looks like a GGUF file of the other byte order"},
       {"lmgg", "it looks like GGML, the format before GGUF: convert it"},
       {"fmgg", "it looks like GGML, the format before GGUF: convert it"},

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "gguf/text.h"
+#include "model/kinds.h"
 #include "quant/types.h"
 
 namespace strata::model {
@@ -19,7 +20,8 @@ Weight rows_of(const gguf::Tensor& t, int64_t first, int64_t rows) {
   w.rows = rows;
   w.cols = static_cast<int64_t>(t.ne[0]);
   w.row_bytes = quant::row_bytes(*quant::type_info(t.type), t.ne[0]);
-  w.where = {t.where.file, t.where.offset + static_cast<uint64_t>(first) * w.row_bytes, static_cast<uint64_t>(rows) * w.row_bytes};
+  w.where = {t.where.file, t.where.offset + static_cast<uint64_t>(first) * w.row_bytes,
+             static_cast<uint64_t>(rows) * w.row_bytes};
   return w;
 }
 
@@ -51,7 +53,8 @@ void Claims::fail(const gguf::Tensor& t, const std::string& what) const {
   throw ModelFormatError("tensor " + quote(t.name) + " " + what, files_.files()[t.where.file].path(), t.entry_offset);
 }
 
-const gguf::Tensor* Claims::claim(const std::string& name, int64_t cols, int64_t rows, int64_t matrices, Placement how, bool floats) {
+const gguf::Tensor* Claims::claim(const std::string& name, int64_t cols, int64_t rows, int64_t matrices, Placement how,
+                                  bool floats) {
   const gguf::Tensor* t = files_.find(name);
   if (!t) {
     missing_.push_back(quote(name) + " " + wanted_shape(cols, rows, matrices));
@@ -61,7 +64,8 @@ const gguf::Tensor* Claims::claim(const std::string& name, int64_t cols, int64_t
   const bool same = t->ne[0] == static_cast<uint64_t>(cols) && (rows == 0 || t->ne[1] == static_cast<uint64_t>(rows)) &&
                     t->ne[2] == static_cast<uint64_t>(matrices) && t->ne[3] == 1;
   if (!same)
-    fail(*t, "has the shape " + gguf::shape_text(std::span(t->ne).first(t->n_dims)) + ", expected is " + wanted_shape(cols, rows, matrices));
+    fail(*t, "has the shape " + gguf::shape_text(std::span(t->ne).first(t->n_dims)) + ", expected is " +
+                 wanted_shape(cols, rows, matrices));
   if (!quant::type_info(t->type)) fail(*t, "has the type " + gguf::type_name(t->type) + ", which no weight can have");
   if (floats && t->type != quant::kF32 && t->type != quant::kF16 && t->type != quant::kBF16)
     fail(*t, "has the type " + gguf::type_name(t->type) + ", must be F32, F16 or BF16");
@@ -96,7 +100,8 @@ std::vector<WeightId> Claims::stacked(const std::string& name, int64_t cols, std
   return ids;
 }
 
-std::vector<ExpertMatrix> Claims::experts(const std::string& name, int64_t cols, int64_t rows, int64_t n_expert, int parts) {
+std::vector<ExpertMatrix> Claims::experts(const std::string& name, int64_t cols, int64_t rows, int64_t n_expert,
+                                          int parts) {
   std::vector<ExpertMatrix> out(static_cast<size_t>(parts));
   const auto* t = claim(name, cols, parts * rows, n_expert, Placement::Streamed, false);
   if (!t) return out;
@@ -123,14 +128,18 @@ void Claims::finish() const {
   if (missing_.empty()) return;
   std::vector<std::string> unknown;
   for (size_t i = 0; i < model_.placement.size(); ++i)
-    if (model_.placement[i] == Placement::Unused) {
-      const auto& t = files_.tensors()[i];
+    if (const auto& t = files_.tensors()[i];
+        model_.placement[i] == Placement::Unused && block_of(t.name) < model_.hp.n_layer) {
       unknown.push_back(quote(t.name) + " " + gguf::shape_text(std::span(t.ne).first(t.n_dims)));
     }
-  std::string what = (missing_.size() == 1 ? "a tensor is missing: " : std::to_string(missing_.size()) + " tensors are missing: ") + names_text(missing_) +
-                     "; the file holds " + std::to_string(model_.placement.size()) + " tensors";
-  what += unknown.empty() ? ", all with known names" : ", of which these have other names than expected: " + names_text(unknown);
-  throw ModelFormatError(what + ". It is not cut off: it is another dialect of the architecture, or was converted wrongly", files_.files()[0].path());
+  std::string what =
+      (missing_.size() == 1 ? "a tensor is missing: " : std::to_string(missing_.size()) + " tensors are missing: ") +
+      names_text(missing_) + "; the file holds " + std::to_string(model_.placement.size()) + " tensors";
+  what += unknown.empty() ? ", all with known names"
+                          : ", of which these have other names than expected: " + names_text(unknown);
+  throw ModelFormatError(
+      what + ". It is not cut off: it is another dialect of the architecture, or was converted wrongly",
+      files_.files()[0].path());
 }
 
 }  // namespace strata::model

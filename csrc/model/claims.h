@@ -17,15 +17,18 @@ class Claims {
 
   bool has(const std::string& name) const { return files_.find(name) != nullptr; }
 
-  // A weight of `rows` rows of `cols` values; adds it to Model::weights as resident. -1 when it is missing (finish throws).
+  // A weight of `rows` rows of `cols` values; adds it to Model::weights as resident. -1 when it is missing (finish
+  // throws).
   WeightId matrix(const std::string& name, int64_t cols, int64_t rows);
   // The same for rows that are never stored in blocks (convolutions, and vectors as one row): F32, F16 or BF16.
   WeightId float_rows(const std::string& name, int64_t cols, int64_t rows);
   WeightId float_vector(const std::string& name, int64_t values) { return float_rows(name, values, 1); }
   // Consecutive matrices stacked by rows in one tensor [cols, sum of rows].
   std::vector<WeightId> stacked(const std::string& name, int64_t cols, std::initializer_list<int64_t> rows);
-  // Routed experts, streamed: `parts` matrices [cols, rows] per expert stacked in one tensor [cols, parts * rows, experts].
-  std::vector<ExpertMatrix> experts(const std::string& name, int64_t cols, int64_t rows, int64_t n_expert, int parts = 1);
+  // Routed experts, streamed: `parts` matrices [cols, rows] per expert stacked in one tensor [cols, parts * rows,
+  // experts].
+  std::vector<ExpertMatrix> experts(const std::string& name, int64_t cols, int64_t rows, int64_t n_expert,
+                                    int parts = 1);
   // A table whose number of rows is the tensor's own, read by row. rows == 0 when it is missing.
   Weight table(const std::string& name, int64_t cols);
 
@@ -37,7 +40,8 @@ class Claims {
 
  private:
   // nullptr when it is missing. `rows` 0: any number.
-  const gguf::Tensor* claim(const std::string& name, int64_t cols, int64_t rows, int64_t matrices, Placement how, bool floats);
+  const gguf::Tensor* claim(const std::string& name, int64_t cols, int64_t rows, int64_t matrices, Placement how,
+                            bool floats);
   WeightId add(Weight w);
 
   const gguf::FileSet& files_;

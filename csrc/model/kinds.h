@@ -1,9 +1,15 @@
-// Files that are intact but are no model strata runs: told apart by architecture and names, so that nobody downloads again for nothing.
+// Files that are intact but are no model strata runs: told apart by architecture and names, so that nobody downloads
+// again for nothing.
 #pragma once
+
+#include <string_view>
 
 #include "model/model.h"
 
 namespace strata::model {
+
+// N of a tensor name "blk.N.", -1 for other names.
+int block_of(std::string_view name);
 
 // Refuses other architectures, projectors, adapters, draft heads alone. Throws ModelFormatError with what the file is.
 void refuse_other_kinds(const gguf::FileSet& files);

@@ -19,8 +19,10 @@ bool is_integer(Kind k) {
     case Kind::u32:
     case Kind::i32:
     case Kind::u64:
-    case Kind::i64: return true;
-    default: return false;
+    case Kind::i64:
+      return true;
+    default:
+      return false;
   }
 }
 bool is_signed(Kind k) { return k == Kind::i8 || k == Kind::i16 || k == Kind::i32 || k == Kind::i64; }
@@ -39,7 +41,8 @@ std::string Meta::full(std::string_view key) {
 
 void Meta::fail(std::string_view key, const std::string& what) const {
   const gguf::Value* v = find(key);
-  throw ModelFormatError(full(key) + " " + what, files_.files()[0].path(), v ? std::optional<uint64_t>(v->offset) : std::nullopt);
+  throw ModelFormatError(full(key) + " " + what, files_.files()[0].path(),
+                         v ? std::optional<uint64_t>(v->offset) : std::nullopt);
 }
 
 const gguf::Value& Meta::need(std::string_view key) const {
@@ -52,9 +55,11 @@ int64_t Meta::checked(std::string_view key, Kind kind, uint64_t bits, int64_t lo
   const bool fits = is_signed(kind) || bits <= static_cast<uint64_t>(INT64_MAX);
   const auto n = static_cast<int64_t>(bits);
   if (!fits || n < low || n > high) {
-    const std::string allowed = high == INT_MAX || high == INT64_MAX ? "at least " + std::to_string(low) + (high == INT_MAX ? " and below 2^31" : "")
-                                                                     : std::to_string(low) + " to " + std::to_string(high);
-    fail(key, "is " + integer_text(kind, bits) + ", must be " + allowed);
+    const std::string allowed = high == INT_MAX || high == INT64_MAX
+                                    ? "at least " + std::to_string(low) + (high == INT_MAX ? " and below 2^31" : "")
+                                    : std::to_string(low) + " to " + std::to_string(high);
+    fail(key, (find(key)->kind == Kind::array ? "has the entry " : "is ") + integer_text(kind, bits) + ", must be " +
+                  allowed);
   }
   return n;
 }
@@ -107,7 +112,8 @@ std::optional<std::vector<int64_t>> Meta::integers_if(std::string_view key, int6
   const gguf::Array& a = array(key, *v, "integers");
   if (!is_integer(a.kind)) fail(key, std::string("is an array of ") + kind_name(a.kind) + ", must be one of integers");
   std::vector<int64_t> out;
-  for (const uint64_t bits : std::get<std::vector<uint64_t>>(a.items)) out.push_back(checked(key, a.kind, bits, low, high));
+  for (const uint64_t bits : std::get<std::vector<uint64_t>>(a.items))
+    out.push_back(checked(key, a.kind, bits, low, high));
   return out;
 }
 
@@ -124,9 +130,11 @@ std::optional<std::vector<uint8_t>> Meta::flags_if(std::string_view key) const {
   const gguf::Value* v = find(key);
   if (!v) return std::nullopt;
   const gguf::Array& a = array(key, *v, "bools");
-  if (!is_integer(a.kind) && a.kind != Kind::boolean) fail(key, std::string("is an array of ") + kind_name(a.kind) + ", must be one of bools");
+  if (!is_integer(a.kind) && a.kind != Kind::boolean)
+    fail(key, std::string("is an array of ") + kind_name(a.kind) + ", must be one of bools");
   std::vector<uint8_t> out;
-  for (const uint64_t bits : std::get<std::vector<uint64_t>>(a.items)) out.push_back(static_cast<uint8_t>(checked(key, a.kind, bits, 0, 1)));
+  for (const uint64_t bits : std::get<std::vector<uint64_t>>(a.items))
+    out.push_back(static_cast<uint8_t>(checked(key, a.kind, bits, 0, 1)));
   return out;
 }
 
@@ -134,7 +142,8 @@ std::optional<size_t> Meta::strings_if(std::string_view key) const {
   const gguf::Value* v = find(key);
   if (!v) return std::nullopt;
   const gguf::Array& a = array(key, *v, "strings");
-  if (a.kind != Kind::string) fail(key, std::string("is an array of ") + kind_name(a.kind) + ", must be one of strings");
+  if (a.kind != Kind::string)
+    fail(key, std::string("is an array of ") + kind_name(a.kind) + ", must be one of strings");
   return a.size();
 }
 

@@ -35,9 +35,9 @@ class Meta {
 
   // Arrays; each element in [low, high]. Empty optional when the key is absent.
   std::optional<std::vector<int64_t>> integers_if(std::string_view key, int64_t low, int64_t high = INT_MAX) const;
-  std::vector<uint64_t> unsigneds(std::string_view key) const;                       // required; up to 2^64-1
-  std::optional<std::vector<uint8_t>> flags_if(std::string_view key) const;         // bools, or integers 0 and 1
-  std::optional<size_t> strings_if(std::string_view key) const;                     // the number of strings
+  std::vector<uint64_t> unsigneds(std::string_view key) const;               // required; up to 2^64-1
+  std::optional<std::vector<uint8_t>> flags_if(std::string_view key) const;  // bools, or integers 0 and 1
+  std::optional<size_t> strings_if(std::string_view key) const;              // the number of strings
 
   // An error about a key that is there (or not: without offset then).
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;

@@ -13,10 +13,14 @@ namespace strata::model {
 
 const char* placement_name(Placement p) {
   switch (p) {
-    case Placement::Resident: return "resident";
-    case Placement::Streamed: return "streamed";
-    case Placement::ByRow: return "by row";
-    case Placement::Unused: return "unused";
+    case Placement::Resident:
+      return "resident";
+    case Placement::Streamed:
+      return "streamed";
+    case Placement::ByRow:
+      return "by row";
+    case Placement::Unused:
+      return "unused";
   }
   return "unused";
 }
@@ -125,7 +129,8 @@ class Builder {
     constexpr const char* kTable = "per_layer_token_embd.weight";
     if (hp_.ple.layer < 0) {
       if (const auto* t = files_.find(kTable))
-        claims_.fail(*t, "is a table of the n-gram embedding, but the key qwen4exp.ple.layers names no layer that uses it");
+        claims_.fail(*t,
+                     "is a table of the n-gram embedding, but the key qwen4exp.ple.layers names no layer that uses it");
       return;
     }
     const std::string blk = "blk." + std::to_string(hp_.ple.layer) + ".";
@@ -145,8 +150,9 @@ class Builder {
     for (size_t i = 0; i < hp_.ple.head_rows.size(); ++i) {
       const uint64_t offset = hp_.ple.head_offset[i], n = hp_.ple.head_rows[i];
       if (offset > rows || n > rows - offset)
-        Meta(files_).fail("ple.head_offsets", "head " + std::to_string(i) + " takes " + std::to_string(n) + " rows from row " + std::to_string(offset) +
-                                                  ", the table " + gguf::quote(m_.ple_table.name) + " has " + std::to_string(rows));
+        Meta(files_).fail("ple.head_offsets", "head " + std::to_string(i) + " takes " + std::to_string(n) +
+                                                  " rows from row " + std::to_string(offset) + ", the table " +
+                                                  gguf::quote(m_.ple_table.name) + " has " + std::to_string(rows));
     }
   }
 
