@@ -115,6 +115,20 @@ py::dict hparams_dict(const model::HParams& h) {
   return d;
 }
 
+// A matrix in its file.
+template <class Matrix>
+py::dict matrix_dict(const Matrix& w, const gguf::Extent& where) {
+  using namespace py::literals;
+  return py::dict("name"_a = text(w.name), "type"_a = gguf::type_name(w.type), "rows"_a = w.rows, "cols"_a = w.cols,
+                  "file"_a = where.file, "offset"_a = where.offset, "bytes"_a = where.bytes);
+}
+
+py::dict expert_dict(const model::ExpertMatrix& m) {
+  py::dict d = matrix_dict(m, m.first);
+  d["stride"] = m.stride;
+  return d;
+}
+
 py::dict model_info(const py::object& path, int ratio_override) {
   using namespace py::literals;
   const std::string file = fs_bytes(path);
@@ -131,12 +145,17 @@ py::dict model_info(const py::object& path, int ratio_override) {
     t["placement"] = model::placement_name(m->placement[i]);
     tensors.append(t);
   }
-  py::list expert_bytes;
-  for (const auto& l : m->layers) expert_bytes.append(l.experts.bytes());
+  py::list weights, experts, expert_bytes;
+  for (const auto& w : m->weights) weights.append(matrix_dict(w, w.where));
+  for (const auto& l : m->layers) {
+    experts.append(py::dict("gate"_a = expert_dict(l.experts.gate), "up"_a = expert_dict(l.experts.up),
+                            "down"_a = expert_dict(l.experts.down)));
+    expert_bytes.append(l.experts.bytes());
+  }
   return py::dict("architecture"_a = value(*files->value("general.architecture")), "version"_a = files->version(),
                   "files"_a = files_list(*files), "hparams"_a = hparams_dict(m->hp), "warnings"_a = m->warnings,
-                  "tensors"_a = tensors, "expert_bytes"_a = expert_bytes, "tied_output"_a = m->output == m->token_embd,
-                  "overhead_bytes"_a = files->overhead_bytes());
+                  "tensors"_a = tensors, "weights"_a = weights, "experts"_a = experts, "expert_bytes"_a = expert_bytes,
+                  "tied_output"_a = m->output == m->token_embd, "overhead_bytes"_a = files->overhead_bytes());
 }
 
 }  // namespace
@@ -190,10 +209,14 @@ void init_gguf(py::module_& m) {
       .def_property_readonly("overhead_bytes", &FileSet::overhead_bytes,
                              "Bytes of the files that belong to no tensor.");
 
-  m.def("model_info", &model_info, py::arg("path"), py::arg("ratio_override") = 0,
-        "Everything about a model file but its weights: dict of architecture, version, files, hparams, warnings, "
-        "tensors (each with its placement),\n"
-        "expert_bytes (of one expert, per layer), tied_output, overhead_bytes. Raises ModelFormatError, ConfigError.");
+  m.def(
+      "model_info", &model_info, py::arg("path"), py::arg("ratio_override") = 0,
+      "Everything about a model file but its weights' values. Dict of architecture, version, files, hparams, "
+      "warnings,\n"
+      "tensors (as GgufFile.tensors, each with its placement), weights (resident matrices with their extents), "
+      "experts\n"
+      "(per layer gate, up and down: the extent of expert 0 and the stride to the next), expert_bytes (of one expert,\n"
+      "per layer), tied_output, overhead_bytes. Raises ModelFormatError, ConfigError.");
 }
 
 }  // namespace strata::bind

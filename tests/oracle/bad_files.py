@@ -42,8 +42,8 @@ def _kv(key, kind, value):
 class Image:
     """A file as editable parts."""
 
-    def __init__(self):
-        g = gguf_io.GGUF(BASE)
+    def __init__(self, path=BASE):
+        g = gguf_io.GGUF(path)
         self.version, self.magic, self.align = 3, b"GGUF", 32
         self.kv = [[k, g.kinds[k], v] for k, v in g.kv.items()]
         self.raw_kv = []  # extra encoded entries
