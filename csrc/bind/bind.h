@@ -4,10 +4,16 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <string>
+
 namespace strata::bind {
 
 namespace py = pybind11;
 
+// Text that may hold any bytes (paths, strings of a file); what is not UTF-8 becomes surrogates, as os.fsdecode does.
+py::str text(const std::string& s);
+
 void init_errors(py::module_& m);
+void init_gguf(py::module_& m);
 
 }  // namespace strata::bind

@@ -4,10 +4,9 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -18,7 +17,11 @@ namespace strata::gguf {
 enum class Kind : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 const char* kind_name(Kind k);
 
-struct Value;
+// Tensor types 24 to 28 (I8, I16, I32, I64, F64): a file may hold them, but no weight has them. 0 for other ids.
+uint32_t plain_number_bytes(uint32_t type);
+// "Q4_K", "I32", ...; "type 77" for ids that are none.
+std::string type_name(uint32_t type);
+
 struct Array {
   Kind kind = Kind::u8;  // of the elements
   // One of these, by kind: integers (and bools, as 0/1) keep their bit pattern sign-extended to 64 bits.
@@ -62,12 +65,12 @@ class FileSet {
   uint64_t overhead_bytes() const;
 
  private:
-  friend class Reader;
+  friend class SetReader;
   std::vector<File> files_;
   std::vector<Tensor> tensors_;
-  std::unordered_map<std::string, size_t> tensor_index_;
+  std::map<std::string, size_t, std::less<>> tensor_index_;  // ordered: names made to collide in a hash cost nothing
   std::vector<std::string> keys_;
-  std::unordered_map<std::string, Value> values_;
+  std::map<std::string, Value, std::less<>> values_;
   uint32_t version_ = 0;
   uint64_t alignment_ = 32;
 };

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include "gguf/gguf.h"
 
 namespace strata::model {
 
@@ -48,5 +51,10 @@ struct HParams {
   int conv_channels() const { return 2 * key_dim() + value_dim(); }
   int wide() const { return n_stream * hidden; }  // S * H
 };
+
+// Reads and checks the hyper-parameters of a file of architecture qwen4exp. Every product that an accessor above forms
+// fits an int. `ratio_override` as in Model::from_files; sentences for the user are appended to `warnings`.
+// The vocabulary size is that of the tokenizer; 0 when the file has none. Throws ModelFormatError, ConfigError.
+HParams read_hparams(const gguf::FileSet& files, int ratio_override, std::vector<std::string>& warnings);
 
 }  // namespace strata::model
