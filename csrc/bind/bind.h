@@ -9,5 +9,6 @@ namespace strata::bind {
 namespace py = pybind11;
 
 void init_errors(py::module_& m);
+void init_quant(py::module_& m);
 
 }  // namespace strata::bind

@@ -6,6 +6,7 @@ namespace strata::bind {
 PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = STRATA_VERSION;
   init_errors(m);
+  init_quant(m);
 }
 
 }  // namespace strata::bind
