@@ -15,5 +15,7 @@ py::str text(const std::string& s);
 
 void init_errors(py::module_& m);
 void init_gguf(py::module_& m);
+void init_quant(py::module_& m);
+void init_engine(py::module_& m);
 
 }  // namespace strata::bind

@@ -7,6 +7,8 @@ PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = STRATA_VERSION;
   init_errors(m);
   init_gguf(m);
+  init_quant(m);
+  init_engine(m);
 }
 
 }  // namespace strata::bind

@@ -59,6 +59,8 @@ uint64_t scratch_floats(const model::Model& model, int64_t context) {
 Backend::Backend(const model::Model& model, const program::Program& program, const Kernels& kernels, int threads, bool reference)
     : model_(model), program_(program), k_(kernels), reference_(reference), pool_(threads) {}
 
+Backend::~Backend() = default;
+
 uint64_t Backend::weight_bytes(const model::Model& model, const program::Program& program) {
   const std::vector<Use> use = uses(model, program);
   uint64_t sum = 0;

@@ -62,6 +62,7 @@ struct ExpertPass {
 class Backend {
  public:
   Backend(const model::Model& model, const program::Program& program, const Kernels& kernels, int threads, bool reference);
+  ~Backend();
 
   // Memory it needs for weights (own layout) and for its threads' scratch, when a chunk has `chunk` rows of a context
   // of `context` positions.

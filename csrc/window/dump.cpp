@@ -80,7 +80,7 @@ Dump::File& Dump::file(const std::string& name, int layer, int64_t cols, program
     f->fd = ::open(f->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (f->fd < 0) throw StreamIOError("the dump cannot be written", f->path, 0, errno);
     DumpHeader& h = f->header;
-    std::strncpy(h.dtype, program::dtype_name(dtype), sizeof h.dtype);
+    std::memcpy(h.dtype, program::dtype_name(dtype), 3);
     h.n_dims = d2 ? 3 : 2;
     h.d1 = static_cast<uint64_t>(d2 ? cols / d2 : cols);
     h.d2 = static_cast<uint64_t>(d2);

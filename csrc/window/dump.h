@@ -21,6 +21,7 @@ struct DumpHeader {
   int32_t layer = 0;
   uint32_t reserved = 0;
   uint64_t first_row = 0;        // position in the sequence of row 0
+  uint64_t reserved2 = 0;
 };
 
 class Dump : public cpu::TapSink {

@@ -150,7 +150,10 @@ Engine::Engine(const std::string& path, const EngineConfig& config, Cancel* canc
       bindings_.base[i] = p;
       p += aligned(static_cast<uint64_t>(config_.prompt_chunk) * b.row_bytes());
     }
-    if (scope == Scope::Sweep) h_ = reinterpret_cast<float*>(p);
+    if (scope == Scope::Sweep) {
+      h_ = reinterpret_cast<float*>(p);
+      if (!config_.dump_moe.empty()) yr_ = h_ + config_.prompt_chunk * model_.hp.n_expert_used * model_.hp.expert_width;
+    }
   }
 }
 
@@ -270,12 +273,7 @@ void Engine::expert_pass(Sweep& sweep, int layer, cpu::TapSink* taps, Cancel& ca
   pass.weights = reinterpret_cast<const float*>(bindings_.base[static_cast<size_t>(program_.weights)]);
   pass.out = reinterpret_cast<float*>(bindings_.base[static_cast<size_t>(program_.moe_out)]);
   pass.h = h_;
-  Pages rows_out;
-  const uint64_t row_bytes = static_cast<uint64_t>(hp.n_expert_used) * static_cast<uint64_t>(hp.hidden) * sizeof(float);
-  if (taps && taps->wants("expert_rows", layer)) {
-    rows_out = Pages(row_bytes * static_cast<uint64_t>(sweep.rows));
-    pass.rows_out = reinterpret_cast<float*>(rows_out.data());
-  }
+  pass.rows_out = yr_;
 
   stream::Groups groups = stream_->at_layer(layer, &cancel);
   std::vector<stream::Expert> group;
@@ -296,9 +294,11 @@ void Engine::expert_pass(Sweep& sweep, int layer, cpu::TapSink* taps, Cancel& ca
     backend_->experts_gate_up(pass, runs, &cancel);
     backend_->experts_down(pass, runs, &cancel);
   }
-  if (pass.rows_out)
-    taps->rows("expert_rows", layer, sweep.position, sweep.rows, int64_t{hp.n_expert_used} * hp.hidden, DType::f32, rows_out.data(),
-               row_bytes);
+  if (yr_) {
+    const int64_t cols = int64_t{hp.n_expert_used} * hp.hidden;
+    taps->rows("expert_rows", layer, sweep.position, sweep.rows, cols, DType::f32, reinterpret_cast<const std::byte*>(yr_),
+               static_cast<uint64_t>(cols) * sizeof(float));
+  }
 }
 
 PrefillStats Engine::prefill(Session& session, std::span<const int32_t> tokens, LogitsMode mode, float* logits,
@@ -376,25 +376,18 @@ PrefillStats Engine::prefill(Session& session, std::span<const int32_t> tokens, 
         report(layer + 1, done / chunk_rows, done);
       }
 
-      // The head runs on the rows whose logits are wanted, into the caller's memory.
-      if (mode == LogitsMode::All || (mode == LogitsMode::Last && done + sweep.rows == total) || (taps && taps->wants("final", -1))) {
-        const bool all = mode == LogitsMode::All || (taps && taps->wants("final", -1));
-        std::vector<float> unwanted;
-        for (int64_t row = all ? 0 : sweep.rows - 1; row < sweep.rows;) {
-          Frame f;
-          f.rows = std::min<int64_t>(sweep.rows - row, mode == LogitsMode::All ? 64 : 1);
-          f.row0 = row;
-          f.position = sweep.position + row;
-          const bool last = done + row + f.rows == total;
-          float* to = mode == LogitsMode::All ? logits + (done + row) * hp.n_vocab : mode == LogitsMode::Last && last ? logits : nullptr;
-          if (!to) {
-            unwanted.resize(static_cast<size_t>(f.rows) * static_cast<size_t>(hp.n_vocab));
-            to = unwanted.data();
-          }
-          bindings_.base[static_cast<size_t>(program_.logits)] = reinterpret_cast<std::byte*>(to);
-          backend_->run(program_.head, f, bindings_, taps, &cancel);
-          row += f.rows;
-        }
+      // The head runs on the rows whose logits are wanted, and writes to the caller's memory.
+      const bool last_sweep = done + sweep.rows == total;
+      int64_t row = mode == LogitsMode::All ? 0 : mode == LogitsMode::Last && last_sweep ? sweep.rows - 1 : sweep.rows;
+      while (row < sweep.rows) {
+        Frame f;
+        f.rows = std::min(chunk_rows, sweep.rows - row);
+        f.row0 = row;
+        f.position = sweep.position + row;
+        float* to = mode == LogitsMode::All ? logits + (done + row) * hp.n_vocab : logits;
+        bindings_.base[static_cast<size_t>(program_.logits)] = reinterpret_cast<std::byte*>(to);
+        backend_->run(program_.head, f, bindings_, taps, &cancel);
+        row += f.rows;
       }
       session.commit(sweep.tokens, sweep.rows);
       done += sweep.rows;

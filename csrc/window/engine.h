@@ -93,7 +93,8 @@ class Engine {
   std::unique_ptr<stream::Stream> stream_;
   Pages sweep_pages_, chunk_pages_;
   cpu::Bindings bindings_;
-  float* h_ = nullptr;  // [sweep rows * K, width]
+  float* h_ = nullptr;   // [sweep rows * K, width]
+  float* yr_ = nullptr;  // [sweep rows * K, hidden] each chosen expert's output row; only when dumping
   std::mutex lock_;
   std::atomic<std::thread::id> owner_{};
 };
