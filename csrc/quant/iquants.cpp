@@ -43,10 +43,13 @@ inline void shifted8(const int8_t* grid, bool minus, int8_t* c) {
   std::memcpy(c, &v, sizeof v);
 }
 
-// y = scale * c.
-template <int n>
-inline void scaled(float scale, const int8_t* c, float* y) {
-  for (int i = 0; i < n; ++i) y[i] = scale * static_cast<float>(c[i]);
+// y = scale * c for a whole block, one scale for each group. Decoders first collect all codes of a block and then come
+// here: a loop over bytes in memory vectorises, bytes fresh from 64-bit words do not.
+template <int group>
+inline void scale_block(const float* scale, const int8_t* c, float* y) {
+  for (int g = 0; g < 256 / group; ++g) {
+    for (int i = group * g; i < group * (g + 1); ++i) y[i] = scale[g] * static_cast<float>(c[i]);
+  }
 }
 
 // Nibble g of a run of bytes, low nibble first.
@@ -59,14 +62,15 @@ inline int nibble(const uint8_t* s, int g) { return (s[g / 2] >> (4 * (g % 2))) 
 void decode_iq2_xxs(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 66, dst += 256) {
     const float d = load_half(src);
+    int8_t c[256];
+    float scale[8];
     for (int g = 0; g < 8; ++g) {
       const uint8_t* a = src + 2 + 8 * g;
       const uint32_t w = load_u32(a + 4);
-      const float scale = d * (0.5f + static_cast<float>(w >> 28)) * 0.25f;
-      int8_t c[32];
-      for (int i = 0; i < 4; ++i) signed8(load_u64(grid_iq2xxs[a[i]]), ksigns[(w >> (7 * i)) & 127], c + 8 * i);
-      scaled<32>(scale, c, dst + 32 * g);
+      scale[g] = d * (0.5f + static_cast<float>(w >> 28)) * 0.25f;
+      for (int i = 0; i < 4; ++i) signed8(load_u64(grid_iq2xxs[a[i]]), ksigns[(w >> (7 * i)) & 127], c + 32 * g + 8 * i);
     }
+    scale_block<32>(scale, c, dst);
   }
 }
 
@@ -75,15 +79,16 @@ void decode_iq2_xxs(const uint8_t* __restrict src, float* __restrict dst, int64_
 void decode_iq2_xs(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 74, dst += 256) {
     const float d = load_half(src);
+    int8_t c[256];
+    float scale[16];
     for (int g = 0; g < 16; ++g) {
-      const float scale = d * (0.5f + static_cast<float>(nibble(src + 66, g))) * 0.25f;
-      int8_t c[16];
+      scale[g] = d * (0.5f + static_cast<float>(nibble(src + 66, g))) * 0.25f;
       for (int i = 0; i < 2; ++i) {
         const uint32_t word = load_u16(src + 2 + 4 * g + 2 * i);
-        signed8(load_u64(grid_iq2xs[word & 511]), ksigns[word >> 9], c + 8 * i);
+        signed8(load_u64(grid_iq2xs[word & 511]), ksigns[word >> 9], c + 16 * g + 8 * i);
       }
-      scaled<16>(scale, c, dst + 16 * g);
     }
+    scale_block<16>(scale, c, dst);
   }
 }
 
@@ -93,16 +98,17 @@ void decode_iq2_s(const uint8_t* __restrict src, float* __restrict dst, int64_t 
   for (; blocks > 0; --blocks, src += 82, dst += 256) {
     const float d = load_half(src);
     const uint8_t *a = src + 2, *signs = src + 34, *h = src + 66;
+    int8_t c[256];
+    float scale[16];
     for (int g = 0; g < 16; ++g) {
-      const float scale = d * (0.5f + static_cast<float>(nibble(src + 74, g))) * 0.25f;
-      int8_t c[16];
+      scale[g] = d * (0.5f + static_cast<float>(nibble(src + 74, g))) * 0.25f;
       for (int i = 0; i < 2; ++i) {
         const int v = 2 * g + i;
         const int index = a[v] + 256 * ((h[v / 4] >> (2 * (v % 4))) & 3);
-        signed8(load_u64(grid_iq2s[index]), signs[v], c + 8 * i);
+        signed8(load_u64(grid_iq2s[index]), signs[v], c + 16 * g + 8 * i);
       }
-      scaled<16>(scale, c, dst + 16 * g);
     }
+    scale_block<16>(scale, c, dst);
   }
 }
 
@@ -111,16 +117,17 @@ void decode_iq2_s(const uint8_t* __restrict src, float* __restrict dst, int64_t 
 void decode_iq3_xxs(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 98, dst += 256) {
     const float d = load_half(src);
+    int8_t c[256];
+    float scale[8];
     for (int g = 0; g < 8; ++g) {
       const uint8_t* a = src + 2 + 8 * g;
       const uint32_t w = load_u32(src + 66 + 4 * g);
-      const float scale = d * (0.5f + static_cast<float>(w >> 28)) * 0.5f;
-      int8_t c[32];
+      scale[g] = d * (0.5f + static_cast<float>(w >> 28)) * 0.5f;
       for (int i = 0; i < 4; ++i) {
-        signed4x2(grid_iq3xxs[a[2 * i]], grid_iq3xxs[a[2 * i + 1]], ksigns[(w >> (7 * i)) & 127], c + 8 * i);
+        signed4x2(grid_iq3xxs[a[2 * i]], grid_iq3xxs[a[2 * i + 1]], ksigns[(w >> (7 * i)) & 127], c + 32 * g + 8 * i);
       }
-      scaled<32>(scale, c, dst + 32 * g);
     }
+    scale_block<32>(scale, c, dst);
   }
 }
 
@@ -130,17 +137,18 @@ void decode_iq3_s(const uint8_t* __restrict src, float* __restrict dst, int64_t 
   for (; blocks > 0; --blocks, src += 110, dst += 256) {
     const float d = load_half(src);
     const uint8_t *a = src + 2, *h = src + 66, *signs = src + 74;
+    int8_t c[256];
+    float scale[8];
     for (int g = 0; g < 8; ++g) {
-      const float scale = d * static_cast<float>(1 + 2 * nibble(src + 106, g));
-      int8_t c[32];
+      scale[g] = d * static_cast<float>(1 + 2 * nibble(src + 106, g));
       for (int i = 0; i < 4; ++i) {
         const int v = 4 * g + i;
         const int first = a[2 * v] + 256 * ((h[g] >> (2 * i)) & 1);
         const int second = a[2 * v + 1] + 256 * ((h[g] >> (2 * i + 1)) & 1);
-        signed4x2(grid_iq3s[first], grid_iq3s[second], signs[v], c + 8 * i);
+        signed4x2(grid_iq3s[first], grid_iq3s[second], signs[v], c + 32 * g + 8 * i);
       }
-      scaled<32>(scale, c, dst + 32 * g);
     }
+    scale_block<32>(scale, c, dst);
   }
 }
 
@@ -150,15 +158,16 @@ void decode_iq1_s(const uint8_t* __restrict src, float* __restrict dst, int64_t 
   for (; blocks > 0; --blocks, src += 50, dst += 256) {
     const float d = load_half(src);
     const uint8_t* a = src + 2;
+    int8_t c[256];
+    float scale[8];
     for (int g = 0; g < 8; ++g) {
       const uint32_t h = load_u16(src + 34 + 2 * g);
-      const float eighth = d * static_cast<float>(static_cast<int32_t>(2 * ((h >> 12) & 7) + 1)) * 0.125f;
-      int8_t c[32];
+      scale[g] = d * static_cast<float>(static_cast<int32_t>(2 * ((h >> 12) & 7) + 1)) * 0.125f;
       for (int i = 0; i < 4; ++i) {
-        shifted8(grid_iq1[a[4 * g + i] + 256 * ((h >> (3 * i)) & 7)], (h & 0x8000u) != 0, c + 8 * i);
+        shifted8(grid_iq1[a[4 * g + i] + 256 * ((h >> (3 * i)) & 7)], (h & 0x8000u) != 0, c + 32 * g + 8 * i);
       }
-      scaled<32>(eighth, c, dst + 32 * g);
     }
+    scale_block<32>(scale, c, dst);
   }
 }
 
@@ -172,16 +181,17 @@ void decode_iq1_m(const uint8_t* __restrict src, float* __restrict dst, int64_t 
       half |= (t[i] >> 12) << (4 * i);
     }
     const float d = widen_half(static_cast<uint16_t>(half));
+    int8_t c[256];
+    float scale[16];
     for (int g = 0; g < 16; ++g) {
       const uint32_t s = (t[g / 4] >> (3 * (g % 4))) & 7;
-      const float eighth = d * static_cast<float>(static_cast<int32_t>(2 * s + 1)) * 0.125f;
-      int8_t c[16];
+      scale[g] = d * static_cast<float>(static_cast<int32_t>(2 * s + 1)) * 0.125f;
       for (int i = 0; i < 2; ++i) {
         const int v = 2 * g + i, p = nibble(src + 32, v);
-        shifted8(grid_iq1[src[v] + 256 * (p & 7)], (p & 8) != 0, c + 8 * i);
+        shifted8(grid_iq1[src[v] + 256 * (p & 7)], (p & 8) != 0, c + 16 * g + 8 * i);
       }
-      scaled<16>(eighth, c, dst + 16 * g);
     }
+    scale_block<16>(scale, c, dst);
   }
 }
 
