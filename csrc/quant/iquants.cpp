@@ -68,7 +68,9 @@ void decode_iq2_xxs(const uint8_t* __restrict src, float* __restrict dst, int64_
       const uint8_t* a = src + 2 + 8 * g;
       const uint32_t w = load_u32(a + 4);
       scale[g] = d * (0.5f + static_cast<float>(w >> 28)) * 0.25f;
-      for (int i = 0; i < 4; ++i) signed8(load_u64(grid_iq2xxs[a[i]]), ksigns[(w >> (7 * i)) & 127], c + 32 * g + 8 * i);
+      for (int i = 0; i < 4; ++i) {
+        signed8(load_u64(grid_iq2xxs[a[i]]), ksigns[(w >> (7 * i)) & 127], c + 32 * g + 8 * i);
+      }
     }
     scale_block<32>(scale, c, dst);
   }
