@@ -25,7 +25,7 @@ PATTERNS = {
 }
 
 # tokenizer.ggml.token_type
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -96,7 +96,9 @@ class Tokenizer:
         tokens = _strings(file, "tokenizer.ggml.tokens")
         merges = _strings(file, "tokenizer.ggml.merges")
         types = _value(file, "tokenizer.ggml.token_type")
-        kinds = [1] * len(tokens) if types is None else [int(t) for t in types]
+        kinds = [NORMAL] * len(tokens) if types is None else list(types)
+        if not all(isinstance(kind, int) for kind in kinds):
+            raise ModelFormatError("tokenizer.ggml.token_type has an entry that is not a whole number.")
         eos = set()
         for name in ("eos", "eot", "eom"):
             i = _value(file, f"tokenizer.ggml.{name}_token_id")
@@ -105,10 +107,7 @@ class Tokenizer:
             if i is not None:
                 eos.add(i)
         # The end of a document ends a text too, but files of this family name the end of a chat turn only.
-        kinds = parts["token_type"]
-        eos.update(
-            i for i, text in enumerate(parts["tokens"]) if text == "<|endoftext|>" and kinds[i : i + 1] == [CONTROL]
-        )
+        eos.update(i for i, text in enumerate(tokens) if text == "<|endoftext|>" and kinds[i : i + 1] == [CONTROL])
         return cls(tokens, kinds, merges, pre=str(pre), eos_ids=eos)
 
     def encode(self, text: str, *, parse_special: bool = True) -> list[int]:
@@ -188,9 +187,10 @@ def _strings(file: Metadata, key: str) -> list[str]:
     if isinstance(items, (str, bytes)) or not hasattr(items, "__iter__"):
         raise ModelFormatError(f"{key} is not an array of texts.")
     strings = list(items)
-    for i, item in enumerate(strings):
-        if not isinstance(item, str) or not item.isascii() and any("\ud800" <= c <= "\udfff" for c in item):
-            raise ModelFormatError(f"{key}: entry {i} is not UTF-8 text.")
+    try:
+        "".join(strings).encode("utf-8")
+    except (TypeError, UnicodeEncodeError):
+        raise ModelFormatError(f"{key} has an entry that is not UTF-8 text.") from None
     return strings
 
 
