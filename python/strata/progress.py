@@ -83,6 +83,10 @@ class Reporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Takes the bar away; again does nothing."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import threading
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any, Protocol
 
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
@@ -97,15 +98,15 @@ class Tokenizer:
         merges = _strings(file, "tokenizer.ggml.merges")
         types = _value(file, "tokenizer.ggml.token_type")
         kinds = [NORMAL] * len(tokens) if types is None else list(types)
-        if not all(isinstance(kind, int) for kind in kinds):
+        if not all(isinstance(kind, Integral) for kind in kinds):
             raise ModelFormatError("tokenizer.ggml.token_type has an entry that is not a whole number.")
         eos = set()
         for name in ("eos", "eot", "eom"):
             i = _value(file, f"tokenizer.ggml.{name}_token_id")
-            if i is not None and not isinstance(i, int):
+            if i is not None and not isinstance(i, Integral):
                 raise ModelFormatError(f"tokenizer.ggml.{name}_token_id is {i!r}, not a whole number.")
             if i is not None:
-                eos.add(i)
+                eos.add(int(i))
         # The end of a document ends a text too, but files of this family name the end of a chat turn only.
         eos.update(i for i, text in enumerate(tokens) if text == "<|endoftext|>" and kinds[i : i + 1] == [CONTROL])
         return cls(tokens, kinds, merges, pre=str(pre), eos_ids=eos)
