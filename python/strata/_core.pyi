@@ -1,11 +1,14 @@
 """The extension module: the C++ core as Python sees it. Everything here may raise the errors of strata.errors."""
 
 from collections.abc import Callable
+from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
+
+StrOrBytesPath = str | bytes | PathLike[str] | PathLike[bytes]
 
 __version__: str
 
@@ -56,13 +59,30 @@ class Session:
     def close(self) -> None: ...
 
 class GgufFile:
-    """Header of a GGUF file or split set."""
+    """The header of a GGUF file, or of a split set opened through its first file. Raises ModelFormatError."""
 
-    def __init__(self, path: str) -> None: ...
+    def __init__(self, path: StrOrBytesPath) -> None: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def alignment(self) -> int: ...
+    @property
+    def files(self) -> list[tuple[str, int]]:
+        """(path, bytes)"""
+
+    @property
+    def kinds(self) -> dict[str, str]: ...
+    @property
+    def tensors(self) -> list[dict[str, Any]]: ...
+    @property
+    def overhead_bytes(self) -> int: ...
     def keys(self) -> list[str]: ...
-    def value(self, key: str) -> Any: ...
+    def value(self, key: str) -> Any:
+        """int, float, bool, str, numpy array (numbers) or list of str. Raises KeyError."""
 
-def model_info(path: str) -> dict[str, Any]: ...
+def model_info(path: StrOrBytesPath, ratio_override: int = 0) -> dict[str, Any]:
+    """Everything about a model file but its weights. Raises ModelFormatError, ConfigError."""
+
 def quant_types() -> list[tuple[str, int, int, int]]:
     """The readable tensor types: (name, number in the file, values per block, bytes per block)."""
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, Protocol
 
+import numpy as np
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as _Encoder
 
@@ -97,8 +98,8 @@ class Tokenizer:
         tokens = _strings(file, "tokenizer.ggml.tokens")
         merges = _strings(file, "tokenizer.ggml.merges")
         types = _value(file, "tokenizer.ggml.token_type")
-        kinds = [NORMAL] * len(tokens) if types is None else list(types)
-        if not all(isinstance(kind, Integral) for kind in kinds):
+        kinds = [NORMAL] * len(tokens) if types is None else np.asarray(types).tolist()
+        if not all(isinstance(kind, int) for kind in kinds):
             raise ModelFormatError("tokenizer.ggml.token_type has an entry that is not a whole number.")
         eos = set()
         for name in ("eos", "eot", "eom"):

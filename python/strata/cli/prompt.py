@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def parse_ids(text: str, name: str) -> list[int]:
 
 def _read(name: str) -> str:
     """The text of a file or of stdin, with no line end changed."""
-    data = click.get_binary_stream("stdin").read() if name == "-" else Path(name).read_bytes()
+    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as e:
