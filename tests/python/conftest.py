@@ -21,8 +21,9 @@ def clean_environment(monkeypatch):
 @pytest.fixture
 def core(monkeypatch):
     """The core that the public calls use. Every test of them asks for this fixture."""
+    if not hasattr(_core, "GgufFile"):
+        monkeypatch.setattr(_core, "GgufFile", fake_core.GgufFile, raising=False)
     monkeypatch.setattr(_core, "Engine", fake_core.Engine, raising=False)
-    monkeypatch.setattr(_core, "GgufFile", fake_core.GgufFile, raising=False)
 
 
 @pytest.fixture

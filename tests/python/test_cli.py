@@ -13,6 +13,7 @@ import pytest
 import strata
 import strata.cli
 import strata.cli.ab
+from rich.text import Text
 from strata import _core
 from strata.config import KNOBS
 from strata.errors import OutOfMemoryPlanError
@@ -212,6 +213,12 @@ class TestUsage:
 
 
 class TestErrors:
+    def test_text_that_the_terminal_has_no_letters_for(self, run, tiny, monkeypatch, capfd):
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(open(1, "wb", closefd=False), encoding="ascii"))
+        with pytest.raises(SystemExit) as caught:
+            strata.cli.main(["run", str(tiny), "-p", "für", "-n", "1"])
+        assert caught.value.code == 0 and capfd.readouterr().out.startswith("f\\xfcr")
+
     def test_one_sentence(self, run, tmp_path):
         outcome = run("prefill", tmp_path / "nothing.gguf", "-p", "a")
         assert outcome.code == 1 and outcome.out == "" and outcome.err.count("\n") == 1
@@ -305,7 +312,7 @@ class TestInspect:
     def module(self, monkeypatch):
         module = types.ModuleType("strata.inspect")
         module.inspect = lambda path: {"path": path}
-        module.render = lambda info: f"file {info['path']}"
+        module.render = lambda info: Text(f"file {info['path']}")
         module.to_json = json.dumps
         monkeypatch.setitem(sys.modules, "strata.inspect", module)
         monkeypatch.setattr(strata, "inspect", module, raising=False)

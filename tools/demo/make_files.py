@@ -1,7 +1,7 @@
 """Makes prompts.json, heldout.txt, routing.npz and stats.json for a finished GGUF.
 
 Run:  python make_files.py demo.gguf tokenizer.json OUT_DIR LLAMA_BIN_DIR [full-precision checkpoint folder]
-Needs transformers (with qwen4_exp), torch, tokenizers, tests/oracle/gguf_io.py, and llama.cpp's llama-completion and llama-perplexity.
+Needs transformers (with qwen4_exp), torch, tokenizers, the scripts in tests/oracle, and llama.cpp's llama-completion and llama-perplexity.
 """
 
 import json, os, random, re, subprocess, sys
@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(here, "..", "..", "tests", "oracle"))
-import corpus, load_back as L, model as M
+import corpus, make_oracle, model as M
 from train import load_packed
 from transformers.models.qwen4_exp.configuration_qwen4_exp import Qwen4ExpTextConfig
 from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpForCausalLM
@@ -35,15 +35,15 @@ PROMPTS = [
 
 
 def load_gguf(path):
-    class Tied(L.gguf_io.GGUF):
+    class Tied(make_oracle.gguf_io.GGUF):
         def __init__(s, p):
             super().__init__(p)
             s.tensors.setdefault("output.weight", s.tensors["token_embd.weight"])
 
-    real, L.gguf_io.GGUF = L.gguf_io.GGUF, Tied
+    real, make_oracle.gguf_io.GGUF = make_oracle.gguf_io.GGUF, Tied
     hf = Qwen4ExpForCausalLM(Qwen4ExpTextConfig(**M.CFG)).float().eval()
-    L.load_back(hf, path)
-    L.gguf_io.GGUF = real
+    make_oracle.load_back(hf, path)
+    make_oracle.gguf_io.GGUF = real
     m = M.Model().eval()
     m.load(hf.state_dict())
     return hf, m

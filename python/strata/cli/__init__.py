@@ -5,6 +5,7 @@ Results go to stdout, everything for people (memory plan, progress, summary, err
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -50,6 +51,9 @@ strata.add_command(inspect_command)
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line (default sys.argv) and exits the process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a text in another alphabet than the terminal's is no error
     with warnings.catch_warnings():
         warnings.simplefilter("always", ConfigWarning)
         warnings.showwarning = _show_warning

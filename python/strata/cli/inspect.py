@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import click
+from rich.console import Console
 
 EPILOG = """\b
 Examples:
   strata inspect model.gguf
   strata inspect model-00001-of-00003.gguf --json
 """
+
+WIDTH = 120  # of the tables when stdout is no terminal
 
 
 @click.command("inspect", epilog=EPILOG)
@@ -19,4 +22,10 @@ def inspect_command(model: str, as_json: bool) -> None:
     from strata import inspect
 
     info = inspect.inspect(model)
-    click.echo(inspect.to_json(info) if as_json else inspect.render(info))
+    if as_json:
+        click.echo(inspect.to_json(info))
+    else:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = WIDTH
+        console.print(inspect.render(info))
