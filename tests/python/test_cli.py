@@ -213,11 +213,12 @@ class TestUsage:
 
 
 class TestErrors:
-    def test_text_that_the_terminal_has_no_letters_for(self, run, tiny, monkeypatch, capfd):
-        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(open(1, "wb", closefd=False), encoding="ascii"))
+    def test_text_that_the_terminal_has_no_letters_for(self, tiny, monkeypatch):
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
         with pytest.raises(SystemExit) as caught:
-            strata.cli.main(["run", str(tiny), "-p", "für", "-n", "1"])
-        assert caught.value.code == 0 and capfd.readouterr().out.startswith("f\\xfcr")
+            strata.cli.main(["run", str(tiny), "-p", "für 🚀", "-n", "1"])
+        assert caught.value.code == 0 and written.getvalue().startswith(b"f\xfcr \\U0001f680")
 
     def test_one_sentence(self, run, tmp_path):
         outcome = run("prefill", tmp_path / "nothing.gguf", "-p", "a")
