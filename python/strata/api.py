@@ -29,7 +29,7 @@ LogitsKind = Literal["last", "all", "none"]
 ProgressArgument = bool | ProgressCallback | None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class PrefillResult:
     """What a prefill gave.
 
@@ -48,7 +48,7 @@ class PrefillResult:
     effective: dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class GenerateResult:
     """What a generation gave.
 

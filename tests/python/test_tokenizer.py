@@ -2,9 +2,12 @@
 
 import json
 import threading
+import unicodedata
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from strata import InputError, ModelFormatError, StreamDecoder, Tokenizer, demo_path
 
 DATA = Path(__file__).parents[1] / "data"
@@ -157,3 +160,14 @@ def test_threads(tokenizer):
     for t in threads:
         t.join()
     assert not wrong
+
+
+# Up to U+2FFF and assigned: there the Unicode tables of Python and of the encoder do not differ.
+assigned = st.text(st.characters(max_codepoint=0x2FFF, exclude_categories=("Cs", "Cn")), max_size=40)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@given(text=assigned)
+def test_round_trip_is_nfc(tokenizer, text):
+    ids = tokenizer.encode(text, parse_special=False)
+    assert tokenizer.decode(ids, skip_special=False) == unicodedata.normalize("NFC", text)
