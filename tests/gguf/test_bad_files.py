@@ -42,7 +42,7 @@ NAMES = {
     "type 43": "'token_embd.weight' has type 43, which strata does not know",
     "two tensors at one offset": "'token_embd.weight' and 'per_layer_token_embd.weight' overlap",
     "another architecture": "is 'llama'.*file itself is intact",
-    "rope scaling": "rope scaling .type 'yarn'",
+    "rope scaling": "rope.scaling.type is 'yarn'",
     "attn_q transposed": r"'blk.1.attn_q.weight' has the shape \[256, 64\], expected is \[64, 256\]",
     "ssm_a of I32": "'blk.0.ssm_a' has the type I32",
 }
