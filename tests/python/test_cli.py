@@ -18,8 +18,6 @@ from strata import _core
 from strata.config import KNOBS
 from strata.errors import OutOfMemoryPlanError
 
-pytestmark = pytest.mark.usefixtures("core")
-
 
 class Outcome:
     def __init__(self, code, out, err):

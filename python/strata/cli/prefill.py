@@ -83,7 +83,7 @@ def run_prompt(session: Session, prompt: str | list[int], console: Console, **ar
         if reporter.last is not None:
             p = reporter.last
             done = (
-                f"in layer {p.layer + 1} of {p.n_layer}, {session.position} of {p.tokens} tokens done, "
+                f"in layer {min(p.layer + 1, p.n_layer)} of {p.n_layer}, {session.position} of {p.tokens} tokens done, "
                 f"{size(p.bytes_read)} read in {p.seconds:.1f} s"
             )
         click.echo(f"interrupted {done}.", err=True)
@@ -117,7 +117,7 @@ def _text(report: dict[str, Any]) -> str:
         f"tokens   {len(report['tokens'])}",
         f"time     {stats['seconds']:.3f} s, {stats['tokens_per_second']:.1f} tok/s",
         f"read     {size(stats['bytes_read'])}",
-        f"experts  {stats['hits']} resident, {stats['ahead']} read ahead, {stats['missed']} missed",
+        f"experts  {stats['resident']} resident, {stats['ahead']} read ahead, {stats['missed']} missed",
         "next",
     ]
     lines += [f"  {100 * t['probability']:5.1f} %  {t['id']:6d}  {t['text']!r}" for t in report["next"]]
