@@ -20,6 +20,9 @@ const TypeInfo* type_by_name(const char* name);
 // Bytes of a row of `values`; `values` must be a multiple of the type's block.
 inline uint64_t row_bytes(const TypeInfo& t, uint64_t values) { return values / t.block_values * t.block_bytes; }
 
+// Ids from here on are unknown to strata; below it there are gaps.
+inline constexpr uint32_t kTypeIds = 43;
+
 enum : uint32_t { kF32 = 0, kF16 = 1, kBF16 = 30 };
 
 }  // namespace strata::quant

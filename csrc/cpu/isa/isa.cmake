@@ -1,1 +1,20 @@
-# One object per instruction set; filled with the first vector kernels.
+# kernels.inc is compiled once per instruction set, each time with its own flags and namespace; dispatch.cpp picks one at
+# run time. Only these files get instruction-set flags, so one build runs on every machine of its architecture.
+string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" STRATA_CPU)
+if(CMAKE_OSX_ARCHITECTURES)
+  string(TOLOWER "${CMAKE_OSX_ARCHITECTURES}" STRATA_CPU)
+endif()
+target_sources(strata_core PRIVATE csrc/cpu/isa/dispatch.cpp csrc/cpu/isa/portable.cpp)
+if(STRATA_CPU MATCHES "x86_64|amd64")
+  target_sources(strata_core PRIVATE csrc/cpu/isa/avx2.cpp csrc/cpu/isa/avx512.cpp)
+  set_source_files_properties(csrc/cpu/isa/avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+  set_source_files_properties(csrc/cpu/isa/avx512.cpp PROPERTIES COMPILE_OPTIONS
+    "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # gcc 12's own AVX-512 header trips this warning
+    set_property(SOURCE csrc/cpu/isa/avx512.cpp APPEND PROPERTY COMPILE_OPTIONS "-Wno-maybe-uninitialized")
+  endif()
+  target_compile_definitions(strata_core PRIVATE STRATA_X86=1)
+elseif(STRATA_CPU MATCHES "aarch64|arm64")
+  target_sources(strata_core PRIVATE csrc/cpu/isa/neon.cpp)
+  target_compile_definitions(strata_core PRIVATE STRATA_ARM64=1)
+endif()

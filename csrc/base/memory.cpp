@@ -1,0 +1,158 @@
+#include "base/memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <new>
+#include <sstream>
+#include <utility>
+
+#include "base/error.h"
+
+#ifdef __APPLE__
+#include <mach/mach.h>
+#endif
+
+namespace strata {
+
+Pages::Pages(uint64_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<std::byte*>(p);
+}
+
+Pages::~Pages() {
+  if (data_) ::munmap(data_, size_);
+}
+
+Pages::Pages(Pages&& o) noexcept : data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
+
+Pages& Pages::operator=(Pages&& o) noexcept {
+  std::swap(data_, o.data_);
+  std::swap(size_, o.size_);
+  return *this;
+}
+
+void MemoryPlan::add(const std::string& name, uint64_t bytes) { lines_.push_back({name, bytes, 0}); }
+
+uint64_t MemoryPlan::total() const {
+  uint64_t sum = 0;
+  for (const Line& l : lines_) sum += l.bytes;
+  return sum;
+}
+
+std::string MemoryPlan::to_text() const {
+  std::string s;
+  char row[160];
+  for (const Line& l : lines_) {
+    std::snprintf(row, sizeof row, "  %-28s %10.1f MB\n", l.name.c_str(), static_cast<double>(l.bytes) / 1e6);
+    s += row;
+  }
+  std::snprintf(row, sizeof row, "  %-28s %10.1f MB", "total", static_cast<double>(total()) / 1e6);
+  return s + row;
+}
+
+MemoryPlan::Line& MemoryPlan::line(const std::string& name) {
+  for (Line& l : lines_)
+    if (l.name == name) return l;
+  throw OutOfMemoryPlanError("the memory plan has no line \"" + name + "\"", to_text(), 0, 0);
+}
+
+Pages MemoryPlan::take(const std::string& name, uint64_t bytes) {
+  Line& l = line(name);
+  if (bytes > l.bytes - l.taken)
+    throw OutOfMemoryPlanError("the line \"" + name + "\" of the memory plan holds " + std::to_string(l.bytes) + " bytes, " +
+                                   std::to_string(l.taken) + " of them taken; " + std::to_string(bytes) + " more were asked for",
+                               to_text(), bytes, l.bytes - l.taken);
+  try {
+    Pages p(bytes);
+    l.taken += bytes;
+    return p;
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemoryPlanError("the system has no memory for \"" + name + "\" (" + std::to_string(bytes) + " bytes)", to_text(),
+                               bytes, available_memory());
+  }
+}
+
+Pages MemoryPlan::take_all(const std::string& name) {
+  const Line& l = line(name);
+  return take(name, l.bytes - l.taken);
+}
+
+void MemoryPlan::give_back(const std::string& name, uint64_t bytes) {
+  Line& l = line(name);
+  l.taken -= std::min(l.taken, bytes);
+}
+
+void MemoryPlan::make_room(const std::string& name, uint64_t bytes) {
+  Line& l = line(name);
+  if (l.bytes - l.taken >= bytes) return;
+  const uint64_t more = bytes - (l.bytes - l.taken), have = available_memory();
+  if (have && more > have)
+    throw OutOfMemoryPlanError("\"" + name + "\" needs " + std::to_string(more) + " bytes more, " + std::to_string(have) + " are free",
+                               to_text(), more, have);
+  l.bytes += more;
+}
+
+#ifdef __linux__
+namespace {
+
+// limit - usage + reclaimable page cache of the memory cgroup at `dir`, UINT64_MAX when it sets no limit.
+uint64_t cgroup_left(const std::string& dir, const char* limit_file, const char* usage_file, const char* cache_key) {
+  std::ifstream lf(dir + "/" + limit_file), uf(dir + "/" + usage_file), sf(dir + "/memory.stat");
+  uint64_t limit = 0, usage = 0, cache = 0, v = 0;
+  if (!(lf >> limit) || !(uf >> usage)) return std::numeric_limits<uint64_t>::max();
+  for (std::string k; sf >> k >> v;)
+    if (k == cache_key) cache = v;
+  if (limit >= (uint64_t{1} << 60)) return std::numeric_limits<uint64_t>::max();
+  const uint64_t used = usage > cache ? usage - cache : 0;
+  return limit > used ? limit - used : 0;
+}
+
+}  // namespace
+#endif
+
+uint64_t available_memory() {
+#ifdef __linux__
+  uint64_t left = 0;
+  std::ifstream info("/proc/meminfo");
+  std::string key, unit;
+  for (uint64_t kb = 0; info >> key >> kb >> unit;)
+    if (key == "MemAvailable:") left = kb * 1024;
+  // The process's own cgroup and all its parents limit it.
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    std::istringstream in(line);
+    std::string id, controllers, path;
+    std::getline(in, id, ':');
+    std::getline(in, controllers, ':');
+    std::getline(in, path);
+    const bool v2 = controllers.empty();
+    if (!v2 && controllers.find("memory") == std::string::npos) continue;
+    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    for (;;) {
+      const std::string dir = root + (path == "/" ? "" : path);
+      left = std::min(left, v2 ? cgroup_left(dir, "memory.max", "memory.current", "inactive_file")
+                               : cgroup_left(dir, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"));
+      if (path.empty() || path == "/") break;
+      path.resize(path.find_last_of('/'));
+    }
+  }
+  return left;
+#elif defined(__APPLE__)
+  vm_statistics64_data_t vm{};
+  mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
+  if (host_statistics64(mach_host_self(), HOST_VM_INFO64, reinterpret_cast<host_info64_t>(&vm), &count) != KERN_SUCCESS) return 0;
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return (static_cast<uint64_t>(vm.free_count) + vm.inactive_count + vm.purgeable_count) * page;
+#else
+  return 0;
+#endif
+}
+
+}  // namespace strata

@@ -1,0 +1,58 @@
+// All large memory comes from here, each piece under a line of the plan; taking more than a line holds is refused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace strata {
+
+// Zeroed, page-aligned memory straight from the operating system, so that unused parts of a buffer cost nothing and
+// what is freed goes back at once.
+class Pages {
+ public:
+  Pages() = default;
+  explicit Pages(uint64_t bytes);  // throws std::bad_alloc
+  ~Pages();
+  Pages(Pages&& o) noexcept;
+  Pages& operator=(Pages&& o) noexcept;
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  std::byte* data() const { return data_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  uint64_t size_ = 0;
+};
+
+class MemoryPlan {
+ public:
+  struct Line {
+    std::string name;
+    uint64_t bytes = 0;
+    uint64_t taken = 0;
+  };
+  void add(const std::string& name, uint64_t bytes);
+  uint64_t total() const;
+  const std::vector<Line>& lines() const { return lines_; }
+  std::string to_text() const;
+  // Memory under a line; throws OutOfMemoryPlanError when the line would be exceeded or the system has no memory.
+  Pages take(const std::string& name, uint64_t bytes);
+  Pages take_all(const std::string& name);  // what is left of the line
+  void give_back(const std::string& name, uint64_t bytes);
+  // Widens a line so that `bytes` more can be taken from it (a further session); throws when the machine has no room.
+  void make_room(const std::string& name, uint64_t bytes);
+
+ private:
+  Line& line(const std::string& name);
+  std::vector<Line> lines_;
+};
+
+// Bytes this process may still take: free and reclaimable memory of the machine, or of its cgroup where that is less.
+// 0 when the system does not say.
+uint64_t available_memory();
+
+}  // namespace strata

@@ -1,0 +1,126 @@
+#include "base/pool.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+namespace strata {
+
+namespace {
+
+// CPUs granted by a cgroup quota, or 0 when there is none. v2: "max 100000" or "quota period"; v1: two files, -1 = none.
+double cgroup_cpus() {
+#ifdef __linux__
+  std::ifstream v2("/sys/fs/cgroup/cpu.max");
+  std::string quota;
+  double period = 0;
+  if (v2 >> quota >> period) {
+    if (quota != "max" && period > 0) return std::atof(quota.c_str()) / period;
+    return 0;
+  }
+  std::ifstream q("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), p("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+  double us = 0;
+  if (q >> us && p >> period && us > 0 && period > 0) return us / period;
+#endif
+  return 0;
+}
+
+}  // namespace
+
+int allowed_cpus() {
+  int n = static_cast<int>(std::thread::hardware_concurrency());
+#ifdef __linux__
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+#endif
+  const double quota = cgroup_cpus();
+  if (quota > 0) n = std::min(n, static_cast<int>(std::ceil(quota)));
+  return std::max(1, n);
+}
+
+ThreadPool::ThreadPool(int threads) {
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& t : workers_) t.join();
+}
+
+void ThreadPool::run(int64_t n, const std::function<void(int64_t, int)>& fn, Cancel* cancel) {
+  if (cancel) cancel->poll();
+  if (n <= 0) return;
+  if (n == 1 || workers_.empty()) {
+    for (int64_t i = 0; i < n; ++i) {
+      fn(i, 0);
+      if (cancel) cancel->poll();
+    }
+    return;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    fn_ = &fn;
+    cancel_ = cancel;
+    n_ = n;
+    next_.store(0, std::memory_order_relaxed);
+    error_ = nullptr;
+    running_ = static_cast<int>(workers_.size());
+    ++round_;
+  }
+  wake_.notify_all();
+  take_tasks(0, cancel);
+  std::unique_lock<std::mutex> lock(mutex_);
+  done_.wait(lock, [this] { return running_ == 0; });
+  if (error_) {
+    const std::exception_ptr e = std::exchange(error_, nullptr);
+    lock.unlock();
+    std::rethrow_exception(e);
+  }
+}
+
+void ThreadPool::take_tasks(int thread, Cancel* poll) {
+  try {
+    for (;;) {
+      if (poll)
+        poll->poll();
+      else if (cancel_ && cancel_->requested())
+        return;
+      const int64_t i = next_.fetch_add(1, std::memory_order_relaxed);
+      if (i >= n_) return;
+      (*fn_)(i, thread);
+    }
+  } catch (...) {
+    next_.store(n_, std::memory_order_relaxed);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+void ThreadPool::work(int thread) {
+  uint64_t seen = 0;
+  for (;;) {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      wake_.wait(lock, [&] { return stop_ || round_ != seen; });
+      if (stop_) return;
+      seen = round_;
+    }
+    take_tasks(thread, nullptr);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (--running_ == 0) done_.notify_one();
+  }
+}
+
+}  // namespace strata

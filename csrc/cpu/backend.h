@@ -1,0 +1,123 @@
+// Runs segments on the CPU. It is given addresses; it does not know where bytes come from.
+//
+// Every op computes each row from that row alone (and the session's history), in a fixed order, so the number of rows,
+// the number of threads and the tiling never change a bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/cancel.h"
+#include "base/memory.h"
+#include "base/pool.h"
+#include "cpu/isa/kernels.h"
+#include "model/model.h"
+#include "program/program.h"
+
+namespace strata::cpu {
+
+// A matrix as the backend reads it: rows in their block format.
+struct Matrix {
+  uint32_t type = 0;
+  int64_t rows = 0, cols = 0;
+  uint64_t row_bytes = 0;
+  const std::byte* data = nullptr;
+};
+
+// Where each buffer's rows start, by BufferId.
+struct Bindings {
+  std::vector<std::byte*> base;        // Chunk, Sweep, Cache; State: after the sweep
+  std::vector<const std::byte*> before;  // State: before the sweep
+};
+
+// Rows that an op hands out (dumps, tests). Called on the thread that runs the segment.
+class TapSink {
+ public:
+  virtual ~TapSink() = default;
+  virtual bool wants(const char* tap, int layer) const = 0;
+  // rows x cols values of `dtype` (4 bytes each), row stride in bytes.
+  virtual void rows(const char* tap, int layer, int64_t first_position, int64_t rows, int64_t cols, program::DType dtype,
+                    const std::byte* data, uint64_t stride) = 0;
+};
+
+// The routed experts of one layer and the rows each is for.
+struct ExpertRun {
+  int expert = 0;
+  Matrix gate, up, down;
+  const int32_t* slots = nullptr;  // [rows] index row * K + rank, rising
+  int64_t rows = 0;
+};
+struct ExpertPass {
+  int layer = 0, k = 0;            // K chosen experts a row
+  int64_t hidden = 0, width = 0;
+  const float* x = nullptr;        // [T, hidden]
+  const float* weights = nullptr;  // [T, K]
+  float* h = nullptr;              // [T * K, width] SwiGLU outputs
+  float* out = nullptr;            // [T, hidden], added to
+  float* rows_out = nullptr;       // [T * K, hidden] or null: each expert's row before its weight (dumps)
+};
+
+class Backend {
+ public:
+  Backend(const model::Model& model, const program::Program& program, const Kernels& kernels, int threads, bool reference);
+  ~Backend();
+
+  // Memory it needs for weights (own layout) and for its threads' scratch, when a chunk has `chunk` rows of a context
+  // of `context` positions.
+  static uint64_t weight_bytes(const model::Model& model, const program::Program& program);
+  static uint64_t scratch_bytes(const model::Model& model, int threads, int64_t chunk, int64_t context);
+
+  // Takes over the weights: `read(extent, dst)` fills dst with the bytes of a weight. Called once.
+  using ReadWeight = std::function<void(const model::Weight&, std::byte* dst)>;
+  void load(MemoryPlan& plan, const ReadWeight& read, Cancel* cancel);
+  void set_scratch(MemoryPlan& plan, int64_t chunk, int64_t context);
+
+  void run(const program::Segment& segment, const program::Frame& frame, const Bindings& bindings, TapSink* taps, Cancel* cancel);
+  // h = silu(gate x) * up x for all rows of the given experts, in any order.
+  void experts_gate_up(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel);
+  // out += w * down h; experts must be given in rising number, over all calls for a layer.
+  void experts_down(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel);
+
+  int threads() const { return pool_.size(); }
+  const Kernels& kernels() const { return k_; }
+  bool reference() const { return reference_; }
+
+ private:
+  struct Scratch;  // one thread's
+  struct Call;     // an op being run: resolves refs to rows
+
+  void run_op(const Call& c);
+  void matmul(const Call& c);
+  void conv(const Call& c);
+  void delta_scan(const Call& c);
+  void block_keys(const Call& c);
+  void select_blocks(const Call& c);
+  void attend(const Call& c);
+  void router(const Call& c);
+
+  // y[i] for m rows x: acc handed to `done(first output, count, acc [m][16])` per panel of outputs; tasks over panels
+  // and blocks of rows.
+  template <class Done>
+  void panels(const Matrix& w, const float* const* x, int64_t m, Cancel* cancel, Done&& done);
+  void unpack(const Matrix& w, int64_t row, int64_t k0, int kn, Scratch& s) const;
+  void panel(const Matrix& w, int64_t row, const float* const* x, int64_t m, Scratch& s) const;
+  Scratch& scratch(int thread);
+
+  const model::Model& model_;
+  const program::Program& program_;
+  const Kernels& k_;
+  const bool reference_;
+  ThreadPool pool_;
+  Pages weights_, scratch_pages_;
+  std::vector<Matrix> matrix_;            // by WeightId, raw rows
+  std::vector<const float*> vector_;      // by WeightId, decoded (norms, biases; convolutions as [taps][channels])
+  std::vector<Scratch> scratch_;
+  std::vector<const float*> row_ptrs_;
+};
+
+// Chooses the k largest of p[0..n): larger first, lower index first among equals, NaN below everything.
+void top_k(const float* p, int n, int k, int32_t* ids);
+
+}  // namespace strata::cpu

@@ -1,0 +1,1 @@
+"""Numpy references of the block formats: dequantiser, quantisers, guarded buffers."""
