@@ -1,6 +1,6 @@
 """The extension module: the C++ core as Python sees it. Everything here may raise the errors of strata.errors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ __version__: str
 class Engine:
     """A loaded model: weights, arena, memory plan. One lock inside: calls from several threads take turns."""
 
-    def __init__(self, path: str, config: dict[str, str | int | float | None]) -> None:
+    def __init__(self, path: str | bytes, config: Mapping[str, str | int | float | None]) -> None:
         """config: Config.to_core(). Raises ModelFormatError, ConfigError, OutOfMemoryPlanError, StreamIOError."""
 
     @property
@@ -32,21 +32,26 @@ class Engine:
     def plan(self) -> list[tuple[str, int]]:
         """Lines of the memory plan with their bytes."""
 
+    def program(self) -> str:
+        """The program of a chunk, an op a line."""
+
     def session(self) -> Session: ...
     def prefill(
         self,
         session: Session,
         tokens: NDArray[np.int32],
-        logits: Literal["last", "all", "none"] | str,
-        progress: Callable[[dict[str, Any]], object] | None,
-        taps: dict[str, Any] | None,
+        logits: Literal["last", "all", "none"] | str = "last",
+        progress: Callable[[dict[str, Any]], object] | None = None,
+        taps: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.float32] | None, dict[str, Any]]:
         """Runs tokens [T] after those the session holds; logits float32 [vocab] ("last") or [T, vocab] ("all").
 
-        progress gets layer, n_layer, chunk and n_chunk (of the sweep), tokens_done (of finished sweeps), tokens,
-        bytes_read, seconds, hits, missed. An exception raised in it, or KeyboardInterrupt, stops the call and leaves
-        the session where the sweep began. The stats: tokens, seconds, tokens_per_second, bytes_read, lookups, hits,
-        ahead, missed, layers.
+        progress gets layer (layers of this sweep that are done), n_layer, chunk and n_chunk (of the sweep),
+        tokens_done (of finished sweeps), tokens, seconds and the counters. An exception raised in it, or
+        KeyboardInterrupt, stops the call and leaves the session where the sweep began. The stats: tokens, chunks,
+        sweeps, seconds, tokens_per_second, table_rows, table_bytes and the counters. The counters: lookups, resident,
+        ahead, missed, issued, used, wasted, cancelled, reads, bytes_read, exposed_seconds. taps, a dict, takes
+        intermediates by name, as tests/oracle/README.md names them, [T, columns] each.
         """
 
     def close(self) -> None: ...
@@ -56,6 +61,13 @@ class Session:
 
     @property
     def position(self) -> int: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def state(self, name: str) -> NDArray[np.float32]:
+        """A recurrent state by its buffer name, such as L0.S or L0.conv. Raises InputError when there is none."""
+
     def close(self) -> None: ...
 
 class GgufFile:

@@ -34,8 +34,10 @@ class PrefillResult:
     """What a prefill gave.
 
     tokens: int32 [T], the ids that were run. logits: float32 [vocab] after the last token, float32 [T, vocab] with
-    logits="all", or None. stats: tokens, seconds, tokens_per_second, bytes_read, and the experts' lookups = hits
-    (resident) + ahead (read before they were asked for) + missed (waited for), and layers, the same per layer.
+    logits="all", or None. stats: tokens, chunks, sweeps, seconds, tokens_per_second; of the experts lookups = resident
+    (in memory) + ahead (read before they were asked for) + missed (waited for), issued = used + wasted + cancelled
+    (orders to read one), reads, bytes_read, exposed_seconds (of waiting for them); of the n-gram table table_rows,
+    table_bytes.
     session: stands after the last token; prefill(result.session, more) goes on from there. config: the settings and
     where each came from. effective: the values in force, automatic ones resolved.
     """
@@ -54,7 +56,7 @@ class GenerateResult:
 
     tokens: the new ids, an end token included. text: their text, without control tokens. finish_reason: "eos" (an end
     token), "length" (max_new_tokens), or "context" (the session is full). stats: prefill (the prompt's stats), tokens,
-    seconds and tokens_per_second of the steps after it, bytes_read, lookups, hits, ahead, missed of these steps.
+    seconds and tokens_per_second of the steps after it, bytes_read, lookups, resident, ahead, missed of these steps.
     session: can go on; the last new token is run with whatever comes next.
     """
 
@@ -77,7 +79,7 @@ class Model:
         self.path = Path(path)
         self.config = config
         self._tokenizer: Tokenizer | None = None
-        self._core: _core.Engine | None = _core.Engine(os.fspath(path), config.to_core())
+        self._core: _core.Engine | None = _core.Engine(os.fsencode(path), config.to_core())
         self._info = dict(self._core.info)
         self._effective = dict(self._core.effective)
 
@@ -118,7 +120,7 @@ class Model:
         if self._tokenizer is None:
             _ = self._engine  # raises when closed
             try:
-                self._tokenizer = Tokenizer.from_gguf(_core.GgufFile(os.fspath(self.path)))
+                self._tokenizer = Tokenizer.from_gguf(_core.GgufFile(os.fsencode(self.path)))
             except ModelFormatError as e:
                 if e.file:
                     raise
@@ -244,7 +246,7 @@ class Session:
         decoder = StreamDecoder(tokenizer)
         tokens: list[int] = []
         pieces: list[str] = []
-        totals = dict.fromkeys(("bytes_read", "lookups", "hits", "ahead", "missed"), 0)
+        totals = dict.fromkeys(("bytes_read", "lookups", "resident", "ahead", "missed"), 0)
         start = time.perf_counter()
         reason: Literal["eos", "length", "context"]
         while True:
@@ -268,7 +270,7 @@ class Session:
             assert step is not None
             logits = step
             for name in totals:
-                totals[name] += stats.get(name, 0)
+                totals[name] += stats[name]
         pieces.append(decoder.finish())
         if on_token is not None and pieces[-1]:
             on_token(tokens[-1], pieces[-1])

@@ -108,8 +108,8 @@ class Config:
     )
     dump_moe: str | None = _knob(
         None,
-        "File to which each layer's router choice and mixture output are written. Changes speed; never the bits of "
-        "a result.",
+        "Folder for files of each layer's mixture of experts: inputs, router choice, outputs (docs/dumps.md). Changes "
+        "speed and memory; never the bits of a result.",
         unit="path",
     )
     backend: Literal["cpu", "reference"] = _knob(

@@ -19,9 +19,9 @@ LINE_SECONDS = 10.0  # between lines when stderr is no terminal: a sign of life,
 class Progress:
     """State of a running prefill.
 
-    layer, chunk: what was finished last, from 0, of n_layer and of the n_chunk chunks of this sweep. tokens_done:
-    tokens of the finished sweeps, of tokens. bytes_read (from the drive) and seconds: since the start. hits, missed:
-    experts found in memory, and waited for. fraction: of the work, 0 to 1.
+    layer: layers that this sweep has done, of n_layer. chunk: the chunk at hand, from 0, of the n_chunk chunks of this
+    sweep. tokens_done: tokens of the finished sweeps, of tokens. bytes_read (from the drive) and seconds: since the
+    start. resident, missed: experts found in memory, and waited for. fraction: of the work, 0 to 1, never falling.
     """
 
     layer: int
@@ -32,7 +32,7 @@ class Progress:
     tokens: int
     bytes_read: int
     seconds: float
-    hits: int
+    resident: int
     missed: int
     fraction: float
 
@@ -47,14 +47,20 @@ ProgressCallback = Callable[[Progress], object]
 
 
 def from_core(callback: ProgressCallback, prompt_chunk: int) -> Callable[[dict[str, Any]], None]:
-    """The core's progress callback (a dict per layer and chunk) for a callback that takes a Progress."""
+    """The core's progress callback, which gets a dict, for a callback that takes a Progress."""
+    began = 0  # tokens of the sweeps before the one at hand
+    fraction = 0.0
 
     def report(state: dict[str, Any]) -> None:
+        nonlocal began, fraction
         tokens, done, chunks = state["tokens"], state["tokens_done"], max(state["n_chunk"], 1)
-        # Layers of the sweep at hand: all its chunks go through a layer before the next one begins.
-        sweep = min(tokens - done, chunks * prompt_chunk)
-        passed = (state["layer"] + (state["chunk"] + 1) / chunks) / max(state["n_layer"], 1)
-        fraction = min(1.0, (done + sweep * min(passed, 1.0)) / max(tokens, 1))
+        if done > began:  # a sweep is over; its last report still counts all its layers
+            began, work = done, float(done)
+        else:
+            # All chunks of a sweep go through a layer before the next one begins.
+            passed = (state["layer"] + state["chunk"] / chunks) / max(state["n_layer"], 1)
+            work = done + min(tokens - done, chunks * prompt_chunk) * min(passed, 1.0)
+        fraction = max(fraction, min(1.0, work / max(tokens, 1)))
         callback(Progress(**{name: state[name] for name in CORE_FIELDS}, fraction=fraction))
 
     return report
@@ -94,14 +100,14 @@ class Reporter:
     def __call__(self, p: Progress) -> None:
         self.last = p
         if self._bar is not None:
-            text = f"layer {p.layer + 1}/{p.n_layer} · {p.bytes_read / 1e9:.2f} GB read"
+            text = f"layer {p.layer}/{p.n_layer} · {p.bytes_read / 1e9:.2f} GB read"
             self._bar.update(self._bar.task_ids[0], completed=p.fraction, description=text)
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_SECONDS
             left = p.seconds_left
             rest = "" if left is None else f", about {left:.0f} s left"
             self._console.print(
-                f"prefill {100 * p.fraction:.0f} %: {p.tokens_done} of {p.tokens} tokens done, layer {p.layer + 1} of "
+                f"prefill {100 * p.fraction:.0f} %: {p.tokens_done} of {p.tokens} tokens done, layer {p.layer} of "
                 f"{p.n_layer}, {p.bytes_read / 1e9:.2f} GB read in {p.seconds:.0f} s{rest}",
                 soft_wrap=True,
             )

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import fake_core
 import pytest
 from strata import _core
 
@@ -19,15 +18,7 @@ def clean_environment(monkeypatch):
 
 
 @pytest.fixture
-def core(monkeypatch):
-    """The core that the public calls use. Every test of them asks for this fixture."""
-    if not hasattr(_core, "GgufFile"):
-        monkeypatch.setattr(_core, "GgufFile", fake_core.GgufFile, raising=False)
-    monkeypatch.setattr(_core, "Engine", fake_core.Engine, raising=False)
-
-
-@pytest.fixture
-def gguf_file(core):
+def gguf_file():
     """Opens the header of a file."""
     return _core.GgufFile
 

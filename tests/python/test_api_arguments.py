@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 import weakref
 
@@ -11,13 +12,12 @@ import strata
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strata import Config, ConfigError, InputError, ModelFormatError, StrataError
+from strata.progress import from_core
 from strata.sampling import Sampler, probabilities, top
-
-pytestmark = pytest.mark.usefixtures("core")
 
 
 @pytest.fixture
-def model(tiny, core):
+def model(tiny):
     with strata.load(tiny, context=64) as loaded:
         yield loaded
 
@@ -63,14 +63,29 @@ class TestPrefill:
         assert model.prefill("<|im_end|>").tokens.tolist() == [498]
         assert 498 not in model.prefill("<|im_end|>", parse_special=False).tokens
 
-    def test_progress(self, model):
+    @pytest.mark.parametrize("chunk", [1024, 2])
+    def test_progress(self, tiny, chunk):
         seen = []
-        model.prefill([1, 2, 3], progress=seen.append)
+        with strata.load(tiny, context=64, prompt_chunk=chunk) as model:
+            result = model.prefill([1, 2, 3, 4, 5], progress=seen.append)
         assert all(isinstance(p, strata.Progress) for p in seen)
-        fractions = [p.fraction for p in seen]
-        assert fractions == sorted(fractions) and fractions[-1] == 1.0
-        assert (seen[-1].layer, seen[-1].n_layer, seen[-1].tokens) == (4, 5, 3)
+        for values in ([p.fraction for p in seen], [p.tokens_done for p in seen], [p.bytes_read for p in seen]):
+            assert values == sorted(values)
+        assert seen[0].fraction > 0 and seen[-1].fraction == 1.0
+        assert (seen[-1].layer, seen[-1].n_layer, seen[-1].tokens) == (5, 5, 5)
         assert seen[-1].seconds_left == 0 and seen[0].seconds_left >= 0
+        assert seen[-1].bytes_read == result.stats["bytes_read"] and seen[-1].resident == result.stats["resident"]
+
+    def test_fraction(self):
+        """Two sweeps of 6 and 3 tokens, chunks of 2: 4 layers each, some reports in the middle of a layer."""
+        seen = []
+        report = from_core(seen.append, 2)
+        states = [(1, 0, 3, 0), (1, 2, 3, 0), (4, 2, 3, 0), (4, 2, 3, 6), (0, 1, 2, 6), (2, 0, 2, 6), (4, 0, 2, 9)]
+        for layer, chunk, n_chunk, done in states:
+            state = dict(layer=layer, n_layer=4, chunk=chunk, n_chunk=n_chunk, tokens_done=done, tokens=9)
+            report(state | dict(bytes_read=0, seconds=1.0, resident=0, missed=0))
+        # 6 tokens x 1/4; 6 x (1 + 2/3)/4; 6; 6; 6 + 3 x (1/2)/4; 6 + 3 x 2/4; 9
+        assert [9 * p.fraction for p in seen] == pytest.approx([1.5, 2.5, 6, 6, 6.375, 7.5, 9])
 
     def test_progress_bar_goes_to_stderr(self, model, capsys):
         model.prefill([1, 2, 3], progress=True)
@@ -165,11 +180,22 @@ class TestRefused:
             model.prefill([1], progress=progress)
 
     @pytest.mark.parametrize("path", [None, 3, b"model.gguf", object(), []])
-    def test_model(self, path, core):
+    def test_model(self, path):
         with pytest.raises(InputError, match="path or a loaded Model"):
             strata.prefill(path, [1])
         with pytest.raises(InputError):
             strata.load(path)
+
+    def test_path_that_is_not_utf8(self, tiny, tmp_path):
+        path = os.fsdecode(os.fsencode(tmp_path) + b"/m\xff\xfe.gguf")
+        try:
+            shutil.copy(tiny, path)
+        except OSError:
+            pytest.skip("this file system takes UTF-8 names only")
+        result = strata.prefill(path, "Hello")
+        assert result.tokens.tolist() == [39, 292, 75, 78]
+        with pytest.raises(ModelFormatError, match="cannot be opened"):
+            strata.load(path + "x")
 
     def test_no_such_file(self, tmp_path):
         with pytest.raises(ModelFormatError, match=r"nothing\.gguf"):

@@ -17,6 +17,7 @@ from strata.cli.prompt import prompt_options
 from strata.progress import Reporter
 
 TOP = 5
+TAIL = 60  # characters of the prompt that are shown
 
 EPILOG = """\b
 Examples:
@@ -69,7 +70,8 @@ def prefill_command(
             with logits_out.open("wb") as file:  # np.save would add .npy to a name without it
                 np.save(file, result.logits)
         report = _report(loaded, result)
-    click.echo(json.dumps(report, default=_plain, ensure_ascii=False) if as_json else _text(report))
+        tail = _tail(loaded, result)
+    click.echo(json.dumps(report, default=_plain, ensure_ascii=False) if as_json else _text(report, tail))
 
 
 def run_prompt(session: Session, prompt: str | list[int], console: Console, **arguments: Any) -> PrefillResult:
@@ -83,11 +85,19 @@ def run_prompt(session: Session, prompt: str | list[int], console: Console, **ar
         if reporter.last is not None:
             p = reporter.last
             done = (
-                f"in layer {p.layer + 1} of {p.n_layer}, {session.position} of {p.tokens} tokens done, "
+                f"in layer {min(p.layer + 1, p.n_layer)} of {p.n_layer}, {session.position} of {p.tokens} tokens done, "
                 f"{size(p.bytes_read)} read in {p.seconds:.1f} s"
             )
         click.echo(f"interrupted {done}.", err=True)
         raise click.exceptions.Exit(130) from None
+
+
+def _tail(model: Model, result: PrefillResult) -> str:
+    """The last characters of the prompt, so that it can be seen what the next tokens follow."""
+    tokens = model.tokenizer
+    last = [i for i in result.tokens[-TAIL:].tolist() if i < tokens.n_vocab]
+    text = tokens.decode(last, skip_special=False)
+    return text if len(text) <= TAIL and len(last) == len(result.tokens) else "…" + text[-TAIL:]
 
 
 def _report(model: Model, result: PrefillResult) -> dict[str, Any]:
@@ -111,17 +121,22 @@ def _report(model: Model, result: PrefillResult) -> dict[str, Any]:
     }
 
 
-def _text(report: dict[str, Any]) -> str:
+def _text(report: dict[str, Any], tail: str) -> str:
+    """The report for people; tail: the end of the prompt."""
     stats = report["stats"]
     lines = [
         f"tokens   {len(report['tokens'])}",
         f"time     {stats['seconds']:.3f} s, {stats['tokens_per_second']:.1f} tok/s",
         f"read     {size(stats['bytes_read'])}",
-        f"experts  {stats['hits']} resident, {stats['ahead']} read ahead, {stats['missed']} missed",
-        "next",
+        f"experts  {stats['resident']} resident, {stats['ahead']} read ahead, {stats['missed']} missed",
+        f"next     after {tail!r}",
     ]
-    lines += [f"  {100 * t['probability']:5.1f} %  {t['id']:6d}  {t['text']!r}" for t in report["next"]]
+    lines += [f"  {_percent(t['probability'])} %  {t['id']:6d}  {t['text']!r}" for t in report["next"]]
     return "\n".join(lines)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:5.1f}" if share >= 0.0005 else " <0.1"
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ import click
 from strata.api import demo_path
 from strata.errors import InputError
 
-DEMO_PROMPT = "Once upon a time"
+DEMO_PROMPT = "Once upon a time, a clever"
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "'": "'", "0": "\0"}
 ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 
