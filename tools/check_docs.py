@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the Markdown files.
 
-Every relative link leads to a file and, with #, to a heading of it; every docs/*.md that the sources name is there. Links
-to other hosts are not followed.
+Every relative link leads to a file and, with #, to a heading of it; every docs/*.md that the sources name is there.
+Links to other hosts are not followed.
 """
 
 from __future__ import annotations
