@@ -19,6 +19,7 @@ from strata import __version__
 from strata.cli.inspect import inspect_command
 from strata.cli.prefill import prefill_command
 from strata.cli.run import run_command
+from strata.cli.synth import synth_command
 from strata.config import ConfigWarning
 from strata.errors import OutOfMemoryPlanError, StrataError
 
@@ -47,6 +48,7 @@ def strata() -> None:
 strata.add_command(prefill_command)
 strata.add_command(run_command)
 strata.add_command(inspect_command)
+strata.add_command(synth_command)
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
