@@ -292,7 +292,7 @@ BYTES = _spelling()
 # Frequent pairs of English, each made of parts that stand before it.
 MERGES = [
     *("h e", "i n", "r e", "o n", "a t", "e r", "n d", "o u", "i t", "e s", "o r", "i s", "l l", "s t", "in g", "e d"),
-    *("Ġ t", "Ġ a", "Ġ s", "Ġ w", "Ġ o", "Ġ b", "Ġ c", "Ġt he", "Ġa nd", "Ġo f", "Ġt o", "Ġ in", "Ġw as"),
+    *("Ġ t", "Ġ a", "Ġ s", "Ġ w", "Ġ o", "Ġ b", "Ġ c", "Ġt he", "Ġa nd", "Ġo f", "Ġt o", "Ġ in", "Ġ h"),
 ]
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
