@@ -232,6 +232,7 @@ std::unique_ptr<Groups> Stream::at_layer(int layer, int64_t next_rows, Cancel* c
   for (int e = 0; e < table_.n_expert; ++e)
     if (wanted_[static_cast<size_t>(e)]) experts.push_back(e);
   size_t run = experts.size();
+  bool look_ahead = true;
   if (config_.fake) {
     count_.lookups += experts.size();
     count_.resident += experts.size();
@@ -245,7 +246,10 @@ std::unique_ptr<Groups> Stream::at_layer(int layer, int64_t next_rows, Cancel* c
     if (!fits) {
       // Two runs at a time share what note() has not taken: one in use, one being read. Guesses would only be in the way.
       drop_guesses(layer);
-      run = std::max<size_t>(1, (slots - std::min(slots, static_cast<size_t>(asked_in_layer_))) / 2);
+      const size_t left = slots - std::min(slots, static_cast<size_t>(asked_in_layer_));
+      run = std::max<size_t>(1, left / 2);
+      // With one slot left there is no second run: an expert of it that is in memory already would keep the first from it.
+      look_ahead = left >= 2;
     } else {
       for (const int e : experts)
         if (entry_[key_of(layer, e)].role != kActive) ask(layer, e);
@@ -278,7 +282,7 @@ std::unique_ptr<Groups> Stream::at_layer(int layer, int64_t next_rows, Cancel* c
   std::fill(predicted_.begin(), predicted_.end(), 0);
   rows_ = 0;
   asked_in_layer_ = 0;
-  return std::unique_ptr<Groups>(new Groups(*this, layer, std::move(experts), run, cancel));
+  return std::unique_ptr<Groups>(new Groups(*this, layer, std::move(experts), run, look_ahead, cancel));
 }
 
 void Stream::abandon() {
@@ -413,8 +417,8 @@ void Stream::read_loop() {
 
 // ---- groups
 
-Groups::Groups(Stream& stream, int layer, std::vector<int> experts, size_t run_size, Cancel* cancel)
-    : stream_(stream), layer_(layer), experts_(std::move(experts)), given_(experts_.size(), 0), run_size_(run_size), cancel_(cancel) {}
+Groups::Groups(Stream& stream, int layer, std::vector<int> experts, size_t run_size, bool look_ahead, Cancel* cancel)
+    : stream_(stream), layer_(layer), experts_(std::move(experts)), given_(experts_.size(), 0), run_size_(run_size), look_ahead_(look_ahead), cancel_(cancel) {}
 
 Groups::~Groups() {
   const std::lock_guard<std::mutex> lock(stream_.mutex_);
@@ -422,13 +426,13 @@ Groups::~Groups() {
   for (const int e : experts_) stream_.let_go(stream_.key_of(layer_, e));
 }
 
-// The run [begin_, end_) and the one after it are asked for.
+// The run [begin_, end_) and, when there is room, the one after it are asked for.
 void Groups::activate_run() {
   end_ = std::min(experts_.size(), begin_ + run_size_);
   left_ = end_ - begin_;
   down_ = false;
   if (stream_.config_.fake) return;
-  const size_t upto = std::min(experts_.size(), end_ + run_size_);
+  const size_t upto = std::min(experts_.size(), look_ahead_ ? end_ + run_size_ : end_);
   for (; asked_ < upto; ++asked_) {
     const size_t key = stream_.key_of(layer_, experts_[asked_]);
     if (stream_.entry_[key].role != Stream::kActive) stream_.ask(layer_, experts_[asked_]);

@@ -84,7 +84,7 @@ class Groups {
 
  private:
   friend class Stream;
-  Groups(Stream& stream, int layer, std::vector<int> experts, size_t run_size, Cancel* cancel);
+  Groups(Stream& stream, int layer, std::vector<int> experts, size_t run_size, bool look_ahead, Cancel* cancel);
   void activate_run();
   void finish_run();
 
@@ -93,6 +93,7 @@ class Groups {
   std::vector<int> experts_;  // rising
   std::vector<uint8_t> given_;
   size_t run_size_;
+  bool look_ahead_;
   size_t begin_ = 0, end_ = 0;  // of the run
   size_t left_ = 0;             // of it not given to GateUp yet
   size_t asked_ = 0;            // experts made urgent so far
