@@ -17,8 +17,10 @@ import click
 
 from strata import __version__
 from strata.cli.inspect import inspect_command
+from strata.cli.plan import plan_command
 from strata.cli.prefill import prefill_command
 from strata.cli.run import run_command
+from strata.cli.synth import synth_command
 from strata.config import ConfigWarning
 from strata.errors import OutOfMemoryPlanError, StrataError
 
@@ -29,6 +31,8 @@ Examples:
   strata prefill --demo
   strata run --demo -p "Once upon a time" -n 60
   strata inspect model.gguf
+  strata plan model.gguf --ram 24G
+  strata synth big.gguf --size 30G
 
 \b
 Exit codes: 0 done; 1 an error of strata (one sentence on stderr, a traceback
@@ -47,6 +51,8 @@ def strata() -> None:
 strata.add_command(prefill_command)
 strata.add_command(run_command)
 strata.add_command(inspect_command)
+strata.add_command(plan_command)
+strata.add_command(synth_command)
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
@@ -78,7 +84,8 @@ def _run(args: Sequence[str] | None) -> int:
     except OutOfMemoryPlanError as e:
         if e.plan:
             click.echo(e.plan.rstrip("\n"), err=True)
-        return _fail(f"error: {e}", EXIT_ERROR)
+        sentence = str(e).removesuffix(e.plan).rstrip()  # the core's message ends with the table
+        return _fail(f"error: {sentence}", EXIT_ERROR)
     except (StrataError, OSError) as e:
         return _fail(f"error: {e}", EXIT_ERROR)
     except Exception as e:
