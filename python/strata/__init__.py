@@ -1,11 +1,13 @@
 """strata: mixture-of-experts models larger than memory, at the speed of the SSD, with bits you can trust."""
 
+from strata import dump
 from strata._core import __version__
 from strata.api import GenerateResult, Model, PrefillResult, Session, demo_path, generate, load, prefill
 from strata.config import Config, ConfigWarning
 from strata.errors import (
     Cancelled,
     ConfigError,
+    DumpFormatError,
     InputError,
     ModelFormatError,
     OutOfMemoryPlanError,
@@ -20,6 +22,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "ConfigWarning",
+    "DumpFormatError",
     "GenerateResult",
     "InputError",
     "Model",
@@ -34,6 +37,7 @@ __all__ = [
     "Tokenizer",
     "__version__",
     "demo_path",
+    "dump",
     "generate",
     "load",
     "prefill",

@@ -109,10 +109,11 @@ class Config:
     )
     prompt_pred: int = _knob(
         1,
-        "What guesses the experts to read ahead: 1 = the next layer's router, 0 = a static profile, -1 = nothing, no "
-        "read-ahead. Changes speed and bytes read; never the bits of a result.",
+        "What guesses the experts to read ahead: 1 = the next layer's router, 0 = how often each was used so far, "
+        "-1 = nothing is read ahead, 2 = pseudo-random, for tests. Changes speed and bytes read; never the bits of a "
+        "result.",
         low=-1,
-        high=1,
+        high=2,
     )
     prompt_pred_min: int = _knob(
         1,
@@ -135,6 +136,13 @@ class Config:
         "auto",
         "Expert reads that bypass the page cache; auto does so where the system can. Changes speed and the memory "
         "other programs have; never the bits of a result.",
+    )
+    ram_gb: float = _knob(
+        0.0,
+        "Memory to plan for, in GB (10^9 bytes); 0 = what is available now. Changes every automatic size; never the "
+        "bits of a result.",
+        high=1e6,
+        unit="GB",
     )
     qsa_ratio: int = _knob(
         0,

@@ -26,6 +26,7 @@ def test_defaults():
         "ple_async": True,
         "stream_fake": False,
         "direct_io": "auto",
+        "ram_gb": 0.0,
         "qsa_ratio": 0,
         "dump_moe": None,
         "backend": "cpu",
@@ -96,7 +97,7 @@ def test_good_values(name, value, kept):
         ("dump_moe", 7),
         ("ple_async", "on"),
         ("ple_async", 2),
-        ("prompt_pred", 2),
+        ("prompt_pred", 3),
     ],
 )
 def test_bad_values(name, value):
