@@ -8,7 +8,7 @@ import strata
 from strata import dump
 from strata.ab import dumps
 from strata.cli import main
-from strata.errors import InputError
+from strata.errors import DumpFormatError
 
 HEADER_BYTES = 64
 
@@ -121,7 +121,7 @@ def test_header_that_lies_about_its_size(tmp_path, write_dump):
     data = bytearray(path.read_bytes())
     data[16:24] = (2**62).to_bytes(8, "little")  # rows; the product does not fit 64 bits
     path.write_bytes(data)
-    with pytest.raises(InputError, match="cut short"):
+    with pytest.raises(DumpFormatError, match="bytes where"):
         dump.read(path)
 
 

@@ -16,10 +16,6 @@ import time
 import warnings
 from typing import Any
 
-if __name__ == "__main__":
-    # The folder of this script comes first on the path and would hide other modules behind those beside it.
-    sys.path = [p for p in sys.path if os.path.abspath(p or ".") != os.path.dirname(os.path.abspath(__file__))]
-
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Loads, runs the prompt, forces the decode tokens; gives metrics and the bits of the logits."""

@@ -166,7 +166,7 @@ def _compare_arrays(a: NDArray[Any], b: NDArray[Any]) -> tuple[int, tuple[int, .
     return count, None if first is None else tuple(int(i) for i in np.unravel_index(first, a.shape))
 
 
-def _difference(name: str, a: dump.Dump, b: dump.Dump, where: tuple[int, ...]) -> Difference:
+def _difference(name: str, a: dump.DumpFile, b: dump.DumpFile, where: tuple[int, ...]) -> Difference:
     va, vb = a.array[where], b.array[where]
     whole = a.dtype.kind == "i"
     return Difference(

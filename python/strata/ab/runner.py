@@ -29,6 +29,8 @@ from strata.errors import InputError, StrataError
 from strata.tokenizer import Tokenizer
 
 CHILD = Path(__file__).with_name("child.py")
+BY_PATH = "import runpy, sys; del sys.path[0]; runpy.run_path(sys.argv[1], run_name='__main__')"
+"""Runs a file without putting its folder on the path, where its neighbours would hide other modules."""
 PROMPT = Path(__file__).with_name("prompt.txt")
 
 PAIRS = 40
@@ -257,7 +259,11 @@ class _Comparer:
         if where.own:
             env["PYTHONPATH"] = os.pathsep.join(p for p in (str(CHILD.parents[2]), os.environ.get("PYTHONPATH")) if p)
         process = subprocess.Popen(
-            [where.python, str(CHILD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
+            [where.python, "-c", BY_PATH, str(CHILD)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
         )
         try:
             out, err = process.communicate(json.dumps(job).encode(), timeout=self.options.timeout)

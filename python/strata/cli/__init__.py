@@ -18,6 +18,8 @@ import click
 from strata import __version__
 from strata.cli.dump_compare import dump_compare_command
 from strata.cli.inspect import inspect_command
+from strata.cli.kld import kld_command
+from strata.cli.parity import kernel_parity_command, route_parity_command
 from strata.cli.prefill import prefill_command
 from strata.cli.run import run_command
 from strata.config import ConfigWarning
@@ -49,6 +51,9 @@ strata.add_command(prefill_command)
 strata.add_command(run_command)
 strata.add_command(inspect_command)
 strata.add_command(dump_compare_command)
+strata.add_command(kld_command)
+strata.add_command(route_parity_command)
+strata.add_command(kernel_parity_command)
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
