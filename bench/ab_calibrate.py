@@ -6,10 +6,16 @@
 `record` measures as strata-ab does (fresh process, cold cache, priority) and keeps, for each run: its times, and what
 other processes did meanwhile. Nothing is waited for and nothing left out: noise, drift and outliers as they come.
 
-`simulate` makes comparisons out of stretches of the recording, each from another starting point: neighbouring runs
-become the arms in the order A B B A; rounds with a contaminated run are made again from the next runs, as strata-ab
-does; then the same looks, levels and rules for stopping as in strata-ab decide. Once with both arms as recorded, once
-with the candidate made slower by 5 %.
+`simulate` makes comparisons out of the recording. A comparison reads stretches of neighbouring runs, each from a random
+place, so that noise, drift and outliers stay as they came, and 500 comparisons are not all the same one. Neighbouring
+runs become the arms in blocks A B B A or B A A B, by a coin; rounds with a contaminated run are made
+again from the next runs, as strata-ab does; then the looks, levels and rules for stopping of strata-ab decide. Once
+with both arms as recorded, once with the candidate made slower by 5 %.
+
+    python bench/ab_calibrate.py real OUT.json [--runs 3]
+
+`real` runs strata-ab itself: the same arm twice, and an arm whose prefill is made 5 % slower by a wrapper around the
+Python that runs it; each so many times.
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ import dataclasses
 import json
 import math
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -26,8 +33,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from strata import demo_path
-from strata.ab import coldcache, gates, runner, stats
+from strata.ab import coldcache, runner, stats
 from strata.ab.arms import parse_arm, prepare
+
+STRETCH = 32  # neighbouring runs of the recording that stay together
 
 
 def record(out: Path, runs: int, tokens: int, pause: float, cache: coldcache.Choice) -> None:
@@ -93,28 +102,78 @@ def simulate(
     design: stats.Plan,
     tolerance: float,
     rng: np.random.Generator,
+    stretch: int = STRETCH,
 ) -> Outcome:
-    """Comparisons out of a recording, read as a ring from random places."""
-    n = len(times)
+    """Comparisons out of stretches of a recording."""
+    n = len(times) // 2 * 2
     shown = right = pairs = again = 0
-    for start in rng.integers(0, n, comparisons):
+    for _ in range(comparisons):
         x: list[float] = []
-        at, reason, redone = int(start), "", 0
+        reason, redone, left, at, swap = "", 0, 0, 0, False
         while not reason:
-            first, second = at % n, (at + 1) % n
-            at += 2
-            if (dirty[first] or dirty[second]) and redone < design.pairs:
+            if left == 0:
+                at, left = int(rng.integers(0, n - stretch)), stretch // 2
+            first, second = at, at + 1
+            at, left = at + 2, left - 1
+            if (dirty[first] or dirty[second]) and redone < runner.RERUNS * design.pairs:
                 redone += 1
                 continue
-            a, b = (first, second) if len(x) % 2 == 0 else (second, first)
+            if len(x) % 2 == 0:
+                swap = bool(rng.integers(2))  # of a block A B B A or B A A B
+            a, b = (first, second) if (len(x) % 2 == 0) != swap else (second, first)
             x.append(math.log(times[b] * (1 + slowdown) / times[a]))
             reason = stats.stop_reason(x, design, tolerance)
-        v = stats.verdict(x, design.level_at(len(x)), bootstrap=False)
-        shown += v.kind == "different"
-        right += v.kind == "different" and v.ratio > 1
+        _, low, high = stats.signed_rank_interval(x, design.level_at(len(x)))
+        shown += low > 0 or high < 0
+        right += low > 0
         pairs += len(x)
         again += redone
     return Outcome(comparisons, shown / comparisons, right / comparisons, pairs / comparisons, again / comparisons)
+
+
+SLOW = """
+import time
+import strata.api
+fast = strata.api.Session.prefill
+def prefill(self, *arguments, **options):
+    start = time.perf_counter()
+    result = fast(self, *arguments, **options)
+    until = start + (1 + {slowdown}) * (time.perf_counter() - start)
+    while time.perf_counter() < until:
+        pass
+    return result
+strata.api.Session.prefill = prefill
+"""
+
+
+def real(out: Path, runs: int, slowdown: float, options: dict[str, Any]) -> None:
+    """strata-ab on equal arms, and on an arm that is really slower; one line each, all reports in a file."""
+    import strata
+
+    package = str(Path(strata.__file__).parents[1])
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("fast", ""), ("slow", SLOW.format(slowdown=slowdown))):
+            (Path(folder) / name).mkdir()
+            (Path(folder) / name / "sitecustomize.py").write_text(text)
+            wrapper = Path(folder) / f"python-{name}"
+            wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="{folder}/{name}:{package}" exec "{sys.executable}" "$@"\n')
+            wrapper.chmod(0o755)
+        for kind in ("fast", "slow"):
+            for _ in range(runs):
+                arms = ("fast", kind)
+                result = runner.compare(
+                    *(f"{a}{i}:python={folder}/python-{a}" for i, a in enumerate(arms)), cache="model", **options
+                )
+                v = result.verdict(result.arms[1].name)
+                print(
+                    f"{kind}: {result.sentence(result.arms[1].name)} [{result.seconds:.0f} s, {result.stopped}]",
+                    flush=True,
+                )
+                found.append(
+                    {"kind": kind, "verdict": v.to_json(), "seconds": round(result.seconds), "notes": result.notes}
+                )
+                out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def load(path: Path, metric: str = "prefill_ms") -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -143,7 +202,15 @@ def main() -> None:
     sim.add_argument("--metric", default="prefill_ms", choices=["prefill_ms", "cpu_s"])
     sim.add_argument("--tolerance", type=float, default=runner.TOLERANCE)
     sim.add_argument("--slowdown", type=float, nargs="*", default=[0.0, 0.05])
+    act = sub.add_parser("real")
+    act.add_argument("out", type=Path)
+    act.add_argument("--runs", type=int, default=3)
+    act.add_argument("--slowdown", type=float, default=0.05)
+    act.add_argument("--max-minutes", type=float, default=math.inf)
     args = parser.parse_args()
+    if args.do == "real":
+        real(args.out, args.runs, args.slowdown, {"max_minutes": args.max_minutes})
+        return
     if args.do == "record":
         record(args.out, args.runs, args.tokens, args.pause, args.cache)
         return

@@ -50,7 +50,7 @@ def facts(c: Comparison) -> list[str]:
         f"model {c.model['name']} ({figure(c.model['bytes'], 'bytes')}), prompt of {c.prompt['tokens']} tokens "
         f"({c.prompt['source']}), {c.prompt['decode']} decode steps",
         f"{m['processor']}, {m['cores']} cores, {figure(m['memory_bytes'], 'bytes')}, {m['system']}; {c.created}",
-        f"{len(c.runs)} runs, {counted} counted, in order A B B A, {c.seconds:.0f} s in all; {c.cache}",
+        f"{len(c.runs)} runs, {counted} counted, in blocks A B B A or B A A B, {c.seconds:.0f} s in all; {c.cache}",
         f"stopped because {c.stopped}",
     ]
     for arm in c.arms:

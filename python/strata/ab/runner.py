@@ -1,4 +1,4 @@
-"""Runs a comparison: rounds of all arms in turn, each run in a fresh process on a cold cache."""
+"""Runs a comparison: rounds of all arms in turn, A B B A or B A A B, each run in a fresh process on a cold cache."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import random
 import re
 import subprocess
 import sys
@@ -33,7 +34,8 @@ BY_PATH = "import runpy, sys; del sys.path[0]; runpy.run_path(sys.argv[1], run_n
 """Runs a file without putting its folder on the path, where its neighbours would hide other modules."""
 PROMPT = Path(__file__).with_name("prompt.txt")
 
-PAIRS = 40
+PAIRS = 50
+RERUNS = 3  # for each pair of the plan; contaminated rounds after that count, and the report says so
 TOKENS = 2048
 TOLERANCE = 0.03  # an interval within this of equality needs no more pairs
 DEMO_SLOTS = 96  # of the 384 experts of the demo model: an arena small enough that experts are streamed
@@ -64,6 +66,7 @@ class Options:
     force: bool = False
     dump: bool = False
     system: gates.System = dataclasses.field(default_factory=gates.System)
+    seed: int | None = None  # of the coin that says which arm begins a block A B B A; None: another each time
     lock: Path | None = None
     build_cache: Path | None = None
     timeout: float = 3600.0
@@ -96,6 +99,8 @@ class _Comparer:
         self.waited = 0.0
         self.need = 0
         self.good_rounds = 0
+        self.coin = random.Random(options.seed)
+        self.forward: list[bool] = []  # for each block of two rounds: arms in their order first, then backwards
         self.kept_dirty = 0
         self.last_readings: list[gates.Reading] = []
         self.files = [Path(os.fsdecode(p)) for p, _ in _core.GgufFile(options.model).files]
@@ -167,7 +172,10 @@ class _Comparer:
     def _round(self, number: int) -> None:
         """One run of each arm; a round with a contaminated run is made again while there are reruns left."""
         self._pass_gates()
-        order = self.arms if self.good_rounds % 2 == 0 else self.arms[::-1]
+        block, second = divmod(self.good_rounds, 2)
+        while len(self.forward) <= block:
+            self.forward.append(bool(self.coin.getrandbits(1)))
+        order = self.arms if self.forward[block] != bool(second) else self.arms[::-1]
         runs = []
         for arm in order:
             self.say(f"pair {self.good_rounds + 1}: {arm.name}", self.good_rounds, self.plan.pairs)
@@ -175,7 +183,7 @@ class _Comparer:
             runs.append(self._measure(arm, number))
         dirty = any(r.contaminated for r in runs)
         reruns = number - self.good_rounds
-        counted = not dirty or reruns >= self.plan.pairs
+        counted = not dirty or reruns >= RERUNS * self.plan.pairs
         if counted:
             self.good_rounds += 1
             self.kept_dirty += dirty
@@ -429,7 +437,8 @@ def compare(
     arms: as `parse_arm` takes them ("base", "fast.toml", "IO_THREADS=8", "git=v0.1"), or Arm objects. model: a GGUF
     file, None = the demo model with an arena of a quarter of its experts. knobs: settings of all arms. The other
     arguments are the fields of `Options`: prompt, tokens, decode, pairs, metric, tolerance, max_minutes, cache,
-    cooldown, priority, wait, max_wait, strict, force, dump, system, timeout.
+    cooldown, priority, wait, max_wait, strict, force, dump, system,
+    seed, timeout.
 
     Raises InputError, ConfigError, StrataError.
     """

@@ -1,7 +1,8 @@
 """The statistics of a comparison. The tests are scipy's; what is here is how they are put together.
 
-Unit of evidence: the pair, one run of each arm next to each other in time, as x = log(candidate / base). Pairs take
-turns in order (A B, B A), so that a drift of the machine adds to one and takes from the next.
+Unit of evidence: the pair, one run of each arm next to each other in time, as x = log(candidate / base). Two pairs make
+a block, A B B A or B A A B: a drift of the machine adds to one pair and takes from the next. A coin says which of the
+two it is, so that under equal arms each x is as likely positive as negative whatever the machine does by itself.
 
 Looks: after some of the pairs the comparison may stop. Testing at every look with the level of one test would find
 "differences" in equal arms far too often, so the levels are those of a group sequential design with the
@@ -24,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from strata.errors import StrataError
 
-ALPHA = 0.04  # total error of "there is a difference" for equal arms, all looks together
+ALPHA = 0.03  # total error of "there is a difference" for equal arms, all looks together
 GAMMA = -1.0  # of the spending function: between even spending (0 to 1, Pocock's) and late spending (-4)
 BOOTSTRAP = 2000  # resamples
 MIN_PAIRS = 6  # with fewer a signed-rank test cannot reject at any level in use
@@ -301,10 +302,10 @@ def stop_reason(log_ratios: ArrayLike, design: Plan, tolerance: float) -> str:
     n = len(np.asarray(log_ratios))
     if n not in design.looks:
         return ""
-    v = verdict(log_ratios, design.level_at(n), bootstrap=False)
-    if v.kind == "different":
+    _, low, high = signed_rank_interval(log_ratios, design.level_at(n))
+    if low > 0 or high < 0:
         return f"the interval excludes equality after {n} pairs"
-    if math.isfinite(v.high) and v.low > 1 - tolerance and v.high < 1 + tolerance:
+    if low > math.log1p(-tolerance) and high < math.log1p(tolerance):
         return f"the interval is within {tolerance:.1%} of equality after {n} pairs"
     return f"all {n} pairs were run" if n >= design.pairs else ""
 
