@@ -19,13 +19,17 @@ def main(folder: Path) -> int:
         faults += [f"{wheel.name}: no strata/{n}" for n in IN_WHEEL if f"strata/{n}" not in names]
         if not any(n.startswith("strata/_core.") and n.endswith(".so") for n in names):
             faults.append(f"{wheel.name}: no extension")
-        faults += [f"{wheel.name}: {n} does not belong there" for n in names if not n.startswith(("strata/", "strata_moe-"))]
+        faults += [
+            f"{wheel.name}: {n} does not belong there" for n in names if not n.startswith(("strata/", "strata_moe-"))
+        ]
         metadata = z.read(next(n for n in names if n.endswith(".dist-info/METADATA"))).decode()
         faults += [f"{wheel.name}: no {m} in its metadata" for m in METADATA if f"\n{m}: " not in metadata]
     with tarfile.open(sdist) as t:
         names = [n.partition("/")[2] for n in t.getnames()]
         faults += [f"{sdist.name}: no {n}" for n in IN_SDIST if n not in names]
-        faults += [f"{sdist.name}: {n} does not belong there" for n in names if n.startswith(("build/", ".venv", ".git/"))]
+        faults += [
+            f"{sdist.name}: {n} does not belong there" for n in names if n.startswith(("build/", ".venv", ".git/"))
+        ]
     megabytes = wheel.stat().st_size / 1e6
     if megabytes > MAX_WHEEL_MB:
         faults.append(f"{wheel.name}: {megabytes:.1f} MB, more than {MAX_WHEEL_MB}")

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the Markdown files: every relative link leads to a file and, with #, to a heading of it; and every docs/*.md that
-the sources name is there. Links to other hosts are not followed."""
+"""Checks the Markdown files.
+
+Every relative link leads to a file and, with #, to a heading of it; every docs/*.md that the sources name is there.
+Links to other hosts are not followed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SKIP = {"build", "dist", "node_modules"}
+SKIP = {".git", "build", "dist"}
 SOURCES = {".cpp", ".h", ".inc", ".py", ".pyi", ".cmake", ".toml", ".txt", ".yml"}
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 NAMED = re.compile(r"\bdocs/[\w-]+\.md\b")
@@ -19,7 +22,7 @@ NAMED = re.compile(r"\bdocs/[\w-]+\.md\b")
 def files(suffixes: set[str]) -> Iterator[Path]:
     for path in sorted(ROOT.rglob("*")):
         inside = path.relative_to(ROOT).parts
-        if path.suffix in suffixes and path.is_file() and not any(p in SKIP or p.startswith((".venv", ".git/")) for p in inside):
+        if path.suffix in suffixes and not any(p in SKIP or p.startswith(".venv") for p in inside) and path.is_file():
             yield path
 
 

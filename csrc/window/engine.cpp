@@ -140,7 +140,6 @@ std::vector<std::string> Engine::warnings() const {
 }
 
 std::unique_ptr<Session> Engine::new_session() {
-  const std::lock_guard<std::mutex> lock(lock_);
   return std::make_unique<Session>(program_, model_.hp, plan_.memory, plan_.config.context);
 }
 

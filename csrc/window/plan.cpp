@@ -19,6 +19,10 @@ constexpr int64_t kAutoContext = 32768;
 constexpr int64_t kAutoSweep = 16384;  // rows at most: a cancelled sweep is work lost
 constexpr double kHeadroom = 0.1;      // of the available memory, left to others when the arena is sized automatically
 
+// Python with its libraries, and the vocabulary as it is read and held by the tokenizer: measured peaks. This memory is
+// not taken through the plan, but it is the process's all the same.
+constexpr uint64_t kProcess = 40'000'000, kPerToken = 1000;
+
 uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 void one_of(const char* knob, const std::string& value, std::initializer_list<const char*> allowed) {
@@ -103,6 +107,7 @@ Plan make_plan(const model::Model& model, const program::Program& program, const
   if (hp.ple.layer >= 0) plan.ngram_row_bytes = static_cast<uint64_t>(hp.ple.heads()) * model.ple_table.row_bytes;
 
   MemoryPlan& m = plan.memory;
+  m.add(kProcessLine, kProcess + kPerToken * static_cast<uint64_t>(hp.n_vocab));
   m.add(kWeightLine, cpu::Backend::weight_bytes(model, program));
   m.add(kStateLine, Session::state_bytes(program));
   m.add(kCacheLine, Session::cache_bytes(program, c.context));

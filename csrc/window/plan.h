@@ -9,6 +9,7 @@
 
 namespace strata::window {
 
+inline constexpr const char* kProcessLine = "Python and tokenizer";
 inline constexpr const char* kWeightLine = "resident weights";
 inline constexpr const char* kStateLine = "session state (double)";
 inline constexpr const char* kCacheLine = "KV cache";

@@ -7,6 +7,7 @@ from strata.config import Config, ConfigWarning
 from strata.errors import (
     Cancelled,
     ConfigError,
+    DiskSpaceError,
     DumpFormatError,
     InputError,
     ModelFormatError,
@@ -22,6 +23,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "ConfigWarning",
+    "DiskSpaceError",
     "DumpFormatError",
     "GenerateResult",
     "InputError",

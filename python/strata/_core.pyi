@@ -26,7 +26,7 @@ class Engine:
     def warnings(self) -> list[str]: ...
     @property
     def effective(self) -> dict[str, Any]:
-        """Values in force: threads, arena_slots, arena_bytes, kv_type, activations, context, prompt_chunk, ..."""
+        """Values in force: threads, arena_slots, arena_gb, kv_type, activations, context, prompt_chunk, ..."""
 
     @property
     def plan(self) -> list[tuple[str, int]]:
@@ -47,10 +47,11 @@ class Engine:
         """Runs tokens [T] after those the session holds; logits float32 [vocab] ("last") or [T, vocab] ("all").
 
         progress gets layer (layers of this sweep that are done), n_layer, chunk and n_chunk (of the sweep),
-        tokens_done (of finished sweeps), tokens, seconds and the counters. An exception raised in it, or
+        tokens_done (of finished sweeps), tokens, sweep_tokens, seconds and the counters. An exception raised in it, or
         KeyboardInterrupt, stops the call and leaves the session where the sweep began. The stats: tokens, chunks,
-        sweeps, seconds, tokens_per_second, table_rows, table_bytes and the counters. The counters: lookups, resident,
-        ahead, missed, issued, used, wasted, cancelled, reads, bytes_read, exposed_seconds. taps, a dict, takes
+        sweeps, seconds, tokens_per_second, exposed_by_layer, stream_fake, table_rows, table_reads, table_bytes,
+        table_wait_seconds and the counters. The counters: lookups, resident, ahead, missed, late, issued, used, wasted,
+        cancelled, pending, reads, bytes_read, read_seconds, exposed_seconds. taps, a dict, takes
         intermediates by name, as tests/oracle/README.md names them, [T, columns] each.
         """
 
@@ -69,6 +70,14 @@ class Session:
         """A recurrent state by its buffer name, such as L0.S or L0.conv. Raises InputError when there is none."""
 
     def close(self) -> None: ...
+
+def memory_plan(
+    path: str | bytes | PathLike[str] | PathLike[bytes], config: Mapping[str, str | int | float | None]
+) -> dict[str, Any]:
+    """lines (name, bytes), config (values in force), available (bytes): what a load would take, from the header alone.
+
+    Raises ModelFormatError, ConfigError, OutOfMemoryPlanError.
+    """
 
 class GgufFile:
     """The header of a GGUF file, or of a split set opened through its first file. Raises ModelFormatError."""
@@ -91,6 +100,10 @@ class GgufFile:
     def keys(self) -> list[str]: ...
     def value(self, key: str) -> Any:
         """int, float, bool, str, numpy array (numbers) or list of str. Raises KeyError."""
+
+def memory_plan(path: StrOrBytesPath, config: Mapping[str, str | int | float | None]) -> dict[str, Any]:
+    """The plan of a load, from the header alone: lines [(line, bytes)], config (values in force), available (bytes; 0:
+    unknown). Raises ModelFormatError, ConfigError, OutOfMemoryPlanError."""
 
 def model_info(path: StrOrBytesPath, ratio_override: int = 0) -> dict[str, Any]:
     """Everything about a model file but its weights. Raises ModelFormatError, ConfigError."""

@@ -36,8 +36,9 @@ class PrefillResult:
     tokens: int32 [T], the ids that were run. logits: float32 [vocab] after the last token, float32 [T, vocab] with
     logits="all", or None. stats: tokens, chunks, sweeps, seconds, tokens_per_second; of the experts lookups = resident
     (in memory) + ahead (read before they were asked for) + missed (waited for), issued = used + wasted + cancelled
-    (orders to read one), reads, bytes_read, exposed_seconds (of waiting for them); of the n-gram table table_rows,
-    table_bytes.
+    + pending (orders to read one), late (of ahead: still on the way), reads, bytes_read, read_seconds (readers at
+    work), exposed_seconds (of waiting for experts), exposed_by_layer; of the n-gram table table_rows, table_reads,
+    table_bytes, table_wait_seconds; stream_fake, True when the numbers mean nothing.
     session: stands after the last token; prefill(result.session, more) goes on from there. config: the settings and
     where each came from. effective: the values in force, automatic ones resolved.
     """
@@ -101,7 +102,7 @@ class Model:
 
     @property
     def effective(self) -> dict[str, Any]:
-        """The settings in force, automatic ones resolved: threads, arena_slots, arena_bytes, context, and others."""
+        """The settings in force, automatic ones resolved: threads, arena_slots, arena_gb, context, and others."""
         return dict(self._effective)
 
     @property
@@ -324,7 +325,7 @@ class Session:
     def _run(
         self, tokens: NDArray[np.int32], kind: str, progress: ProgressCallback | None
     ) -> tuple[NDArray[np.float32] | None, dict[str, Any]]:
-        report = None if progress is None else from_core(progress, int(self.model.effective["prompt_chunk"]))
+        report = None if progress is None else from_core(progress)
         values, stats = self.model._engine.prefill(self._session, tokens, kind, report, None)
         self._pending = []
         return values, stats

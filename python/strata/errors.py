@@ -56,5 +56,13 @@ class OutOfMemoryPlanError(StrataError, MemoryError):
     available: int = 0
 
 
+class DiskSpaceError(StrataError, OSError):
+    """A file to be written does not fit on its drive. Attributes: file (str), needed and free (bytes)."""
+
+    file: str = ""
+    needed: int = 0
+    free: int = 0
+
+
 class Cancelled(StrataError):
     """The call was stopped by its caller. The session is where the sweep began."""

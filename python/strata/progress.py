@@ -19,9 +19,10 @@ LINE_SECONDS = 10.0  # between lines when stderr is no terminal: a sign of life,
 class Progress:
     """State of a running prefill.
 
-    layer: layers that this sweep has done, of n_layer. chunk: the chunk at hand, from 0, of the n_chunk chunks of this
-    sweep. tokens_done: tokens of the finished sweeps, of tokens. bytes_read (from the drive) and seconds: since the
-    start. resident, missed: experts found in memory, and waited for. fraction: of the work, 0 to 1, never falling.
+    layer: layers that this sweep has done, of n_layer. chunk: of the n_chunk chunks of this sweep, those that went
+    through the next layer's mixer. tokens_done: tokens of the finished sweeps, of tokens. sweep_tokens: of this sweep.
+    bytes_read (from the drive) and seconds: since the start. resident, missed: experts found in memory, and waited for.
+    fraction: of the work, 0 to 1, never falling.
     """
 
     layer: int
@@ -30,6 +31,7 @@ class Progress:
     n_chunk: int
     tokens_done: int
     tokens: int
+    sweep_tokens: int
     bytes_read: int
     seconds: float
     resident: int
@@ -46,21 +48,13 @@ CORE_FIELDS = [f.name for f in dataclasses.fields(Progress) if f.name != "fracti
 ProgressCallback = Callable[[Progress], object]
 
 
-def from_core(callback: ProgressCallback, prompt_chunk: int) -> Callable[[dict[str, Any]], None]:
+def from_core(callback: ProgressCallback) -> Callable[[dict[str, Any]], None]:
     """The core's progress callback, which gets a dict, for a callback that takes a Progress."""
-    began = 0  # tokens of the sweeps before the one at hand
-    fraction = 0.0
 
     def report(state: dict[str, Any]) -> None:
-        nonlocal began, fraction
-        tokens, done, chunks = state["tokens"], state["tokens_done"], max(state["n_chunk"], 1)
-        if done > began:  # a sweep is over; its last report still counts all its layers
-            began, work = done, float(done)
-        else:
-            # All chunks of a sweep go through a layer before the next one begins.
-            passed = (state["layer"] + state["chunk"] / chunks) / max(state["n_layer"], 1)
-            work = done + min(tokens - done, chunks * prompt_chunk) * min(passed, 1.0)
-        fraction = max(fraction, min(1.0, work / max(tokens, 1)))
+        # A layer: all chunks of the sweep through the mixer, counted as half of it, then all rows through the experts.
+        passed = (state["layer"] + 0.5 * state["chunk"] / state["n_chunk"]) / state["n_layer"]
+        fraction = min(1.0, (state["tokens_done"] + state["sweep_tokens"] * passed) / state["tokens"])
         callback(Progress(**{name: state[name] for name in CORE_FIELDS}, fraction=fraction))
 
     return report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -61,8 +62,23 @@ def isas() -> list[str]:
 
 
 def open_engine(model: str | Path, *, activations: str = "f32", **knobs: object) -> _core.Engine:
+    """knobs: those of Config, and the core's own fault_* ones."""
     path = path_of(model) if isinstance(model, str) else model
-    return _core.Engine(str(path), Config(activations=activations, **knobs).to_core())
+    faults = {name: knobs.pop(name) for name in list(knobs) if name.startswith("fault_")}
+    return _core.Engine(str(path), Config(activations=activations, **knobs).to_core() | faults)
+
+
+def least_slots(model: str | Path) -> int:
+    """The smallest arena that is accepted, as the refusal of a smaller one says."""
+    try:
+        open_engine(model, arena_slots=1)
+    except ConfigError as e:
+        least = int(re.search(r"at least (\d+)", e.allowed)[1])
+    try:
+        open_engine(model, arena_slots=least - 1)
+    except ConfigError:
+        return least
+    raise AssertionError(f"{model}: fewer than {least} slots are taken")
 
 
 def oracle_function(engine: _core.Engine):

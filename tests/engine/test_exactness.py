@@ -10,8 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 import reference
-from engine_cases import ALL, ORACLE, Outcome, isas, open_engine, path_of, prompt, run
-from strata import ConfigError
+from engine_cases import ALL, ORACLE, Outcome, isas, least_slots, open_engine, path_of, prompt, run
 
 CHUNKS = [1, 2, 5, 64, 256]
 THREADS = [1, 2, 7]
@@ -22,15 +21,11 @@ LONGEST = 2 * max(LONG_CHUNKS) + 1
 
 @cache
 def arenas(name: str) -> list[int]:
-    """Slots: the fewest that are accepted (one token's experts), one more, about half, all."""
-    with pytest.raises(ConfigError) as refused:
-        open_engine(name, arena_slots=1)
+    """Slots: the fewest that are accepted, which are one token's experts; one more; about half; all."""
     engine = open_engine(name)
     least, total = engine.info["n_expert_used"], engine.info["experts_total"]
     engine.close()
-    assert f"at least {least}" in refused.value.allowed
-    with pytest.raises(ConfigError):
-        open_engine(name, arena_slots=least - 1)
+    assert least_slots(name) == least
     return [least, least + 1, total // 2, total]
 
 
@@ -77,8 +72,36 @@ class TestQuick:
             pytest.skip("in the long set")
         check(base, name, tmp_path, isa=isas()[isa], prompt_chunk=64)
 
+    @pytest.mark.parametrize("sizes", [(1, 1), (5, 5), (5, 64), (64, 100), (7, 300)])
+    def test_sweep(self, base, name, sizes, tmp_path):
+        """Rows through the mixer, and rows through the experts."""
+        chunk, sweep = sizes
+        got = check(base, name, tmp_path, prompt_chunk=chunk, prompt_sweep=sweep, arena_slots=arenas(name)[0])
+        assert got.stats["sweeps"] == -(-P300 // sweep)
+
+    @pytest.mark.parametrize("guess", [-1, 0, 1, 2])
+    def test_guesses(self, base, name, guess, tmp_path):
+        """C9: a wrong guess costs a read and changes nothing."""
+        for slots in arenas(name)[0], arenas(name)[2]:
+            got = check(base, name, tmp_path, prompt_pred=guess, prompt_chunk=5, prompt_sweep=10, arena_slots=slots)
+        stats = got.stats
+        assert stats["issued"] == stats["used"] + stats["wasted"] + stats["cancelled"] + stats["pending"]
+        assert stats["lookups"] == stats["resident"] + stats["ahead"] + stats["missed"]
+        if guess == -1:
+            assert stats["ahead"] == stats["wasted"] == stats["cancelled"] == 0
+
+    def test_readers(self, base, name, tmp_path):
+        """Any number of readers, slow and short reads, the page cache or not, n-gram rows beside or before."""
+        least = arenas(name)[0]
+        for knobs in (
+            dict(io_threads=1, direct_io="off", ple_async=False),
+            dict(io_threads=16, fault_delay_us=300),
+            dict(io_threads=3, fault_short_reads=5000),
+        ):
+            check(base, name, tmp_path, prompt_sweep=64, prompt_chunk=16, arena_slots=least, **knobs)
+
     def test_all_at_once(self, base, name, tmp_path):
-        check(base, name, tmp_path, prompt_chunk=5, arena_slots=arenas(name)[0], threads=3)
+        check(base, name, tmp_path, prompt_chunk=5, prompt_sweep=20, arena_slots=arenas(name)[0], threads=3)
 
 
 @pytest.mark.long
@@ -94,7 +117,7 @@ def test_whole_matrix(base, name, isa, tmp_path):
 def test_a_session_cut_anywhere(base, name):
     """C7: tokens given in several calls are the same as in one; several sessions do not disturb each other."""
     ids, want = prompt(name, P300), base(name, P300).logits
-    engine = open_engine(name, prompt_chunk=16)
+    engine = open_engine(name, prompt_chunk=8, prompt_sweep=16)
     rng = np.random.default_rng(3)
     sessions = [engine.session() for _ in range(3)]
     at = [0, 0, 0]
@@ -150,21 +173,18 @@ def test_a_16_bit_cache(name, tmp_path):
     whole = run(name, ids, tmp_path, kv_type="f16")
     assert whole.differs(run(name, ids, tmp_path, kv_type="f32")) != ""
     for chunk, threads in ((1, 2), (5, 1), (64, 7)):
-        other = run(name, ids, tmp_path, kv_type="f16", prompt_chunk=chunk, threads=threads)
+        other = run(name, ids, tmp_path, kv_type="f16", prompt_chunk=chunk, prompt_sweep=2 * chunk, threads=threads)
         assert other.differs(whole) == "", f"chunk {chunk}"
 
 
-@pytest.mark.parametrize("activations", ["auto"])
 @pytest.mark.parametrize("name", ["tiny-f16", "small-iq4_nl", "demo"])
-def test_automatic_activations(name, activations, tmp_path):
+def test_automatic_activations(name, tmp_path):
+    """The default settings, as the others."""
     ids = prompt(name, P300)
-    whole = run(name, ids, tmp_path, activations=activations)
-    for chunk, slots, threads in ((1, -1, 2), (5, 0, 1), (64, 1, 7)):
-        slots = arenas(name)[slots]
-        other = run(
-            name, ids, tmp_path, activations=activations, prompt_chunk=chunk, arena_slots=slots, threads=threads
-        )
-        assert other.differs(whole) == "", f"chunk {chunk}"
+    whole = run(name, ids, tmp_path, activations="auto", threads=1)
+    for chunk, arena, threads in ((1, 3, 2), (5, 0, 1), (64, 1, 7)):
+        knobs = dict(prompt_chunk=chunk, arena_slots=arenas(name)[arena], threads=threads)
+        assert run(name, ids, tmp_path, activations="auto", **knobs).differs(whole) == "", knobs
 
 
 def lengths(chunk):

@@ -7,8 +7,7 @@ Kernels written for the real head sizes (delta-net 128, attention 256, indexer 1
 something to run on. 3 layers (delta-net, delta-net + n-gram, attention), about 250 to 300 MB, so it is made when
 needed and not kept here. --mix q8: everything Q8_0; seed: expert gate/up IQ2_XS, down Q2_0, rest Q8_0. Weights are
 random blocks written directly in their format. OUT.npz gets prompt, logits and the intermediates of README.md (all
-positions, no prompt prefix in the names), computed by reference.py (float32, or float64 with --f64). Needs numpy, and
-the gguf package for IQ2_XS.
+positions, no prompt prefix in the names), computed by reference.py (float32, or float64 with --f64). Needs numpy.
 """
 
 import argparse

@@ -63,10 +63,10 @@ class TestPrefill:
         assert model.prefill("<|im_end|>").tokens.tolist() == [498]
         assert 498 not in model.prefill("<|im_end|>", parse_special=False).tokens
 
-    @pytest.mark.parametrize("chunk", [1024, 2])
-    def test_progress(self, tiny, chunk):
+    @pytest.mark.parametrize("sizes", [{}, {"prompt_chunk": 2}, {"prompt_chunk": 2, "prompt_sweep": 2}])
+    def test_progress(self, tiny, sizes):
         seen = []
-        with strata.load(tiny, context=64, prompt_chunk=chunk) as model:
+        with strata.load(tiny, context=64, **sizes) as model:
             result = model.prefill([1, 2, 3, 4, 5], progress=seen.append)
         assert all(isinstance(p, strata.Progress) for p in seen)
         for values in ([p.fraction for p in seen], [p.tokens_done for p in seen], [p.bytes_read for p in seen]):
@@ -79,13 +79,13 @@ class TestPrefill:
     def test_fraction(self):
         """Two sweeps of 6 and 3 tokens, chunks of 2: 4 layers each, some reports in the middle of a layer."""
         seen = []
-        report = from_core(seen.append, 2)
-        states = [(1, 0, 3, 0), (1, 2, 3, 0), (4, 2, 3, 0), (4, 2, 3, 6), (0, 1, 2, 6), (2, 0, 2, 6), (4, 0, 2, 9)]
+        report = from_core(seen.append)
+        states = [(0, 1, 3, 0), (0, 3, 3, 0), (1, 0, 3, 0), (4, 0, 3, 0), (0, 1, 2, 6), (2, 0, 2, 6), (4, 0, 2, 6)]
         for layer, chunk, n_chunk, done in states:
             state = dict(layer=layer, n_layer=4, chunk=chunk, n_chunk=n_chunk, tokens_done=done, tokens=9)
-            report(state | dict(bytes_read=0, seconds=1.0, resident=0, missed=0))
-        # 6 tokens x 1/4; 6 x (1 + 2/3)/4; 6; 6; 6 + 3 x (1/2)/4; 6 + 3 x 2/4; 9
-        assert [9 * p.fraction for p in seen] == pytest.approx([1.5, 2.5, 6, 6, 6.375, 7.5, 9])
+            report(state | dict(sweep_tokens=3 if done else 6, bytes_read=0, seconds=1.0, resident=0, missed=0))
+        # 6 tokens x (1/3)/2/4; 6 x 1/2/4; 6 x 1/4; 6; 6 + 3 x (1/2)/2/4; 6 + 3 x 2/4; 9
+        assert [9 * p.fraction for p in seen] == pytest.approx([0.25, 0.75, 1.5, 6, 6.1875, 7.5, 9])
 
     def test_progress_bar_goes_to_stderr(self, model, capsys):
         model.prefill([1, 2, 3], progress=True)

@@ -20,8 +20,10 @@ from strata.cli.dump_compare import dump_compare_command
 from strata.cli.inspect import inspect_command
 from strata.cli.kld import kld_command
 from strata.cli.parity import kernel_parity_command, route_parity_command
+from strata.cli.plan import plan_command
 from strata.cli.prefill import prefill_command
 from strata.cli.run import run_command
+from strata.cli.synth import synth_command
 from strata.config import ConfigWarning
 from strata.errors import OutOfMemoryPlanError, StrataError
 
@@ -32,6 +34,8 @@ Examples:
   strata prefill --demo
   strata run --demo -p "Once upon a time" -n 60
   strata inspect model.gguf
+  strata plan model.gguf --ram 24G
+  strata synth big.gguf --size 30G
 
 \b
 Exit codes: 0 done; 1 an error of strata (one sentence on stderr, a traceback
@@ -54,6 +58,8 @@ strata.add_command(dump_compare_command)
 strata.add_command(kld_command)
 strata.add_command(route_parity_command)
 strata.add_command(kernel_parity_command)
+strata.add_command(plan_command)
+strata.add_command(synth_command)
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
@@ -89,7 +95,8 @@ def _run(command: click.Command, args: Sequence[str] | None, name: str) -> int:
     except OutOfMemoryPlanError as e:
         if e.plan:
             click.echo(e.plan.rstrip("\n"), err=True)
-        return _fail(f"error: {e}", EXIT_ERROR)
+        sentence = str(e).removesuffix(e.plan).rstrip()  # the core's message ends with the table
+        return _fail(f"error: {sentence}", EXIT_ERROR)
     except (StrataError, OSError) as e:
         return _fail(f"error: {e}", EXIT_ERROR)
     except Exception as e:
