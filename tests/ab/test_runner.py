@@ -96,6 +96,16 @@ def test_time_is_up(made_up, monkeypatch):
     assert result.verdict("patched").kind == "too few pairs"
 
 
+def test_time_is_up_on_a_machine_that_is_never_quiet(made_up, monkeypatch):
+    """With next to no clean pair all count, and the report says so."""
+    clock = iter(range(0, 100000, 3))
+    monkeypatch.setattr(runner.time, "monotonic", lambda: float(next(clock)))
+    result = made_up(lambda arm, n: 100 + (n * 37 % 11), dirty=lambda n: n > 6, max_minutes=4)
+    assert result.stopped.startswith("the time") and len(result.log_ratios("patched")) > 6
+    assert all(r.counted for r in result.runs) and result.final_level == pytest.approx(stats.ALPHA)
+    assert any("not quiet" in note for note in result.notes)
+
+
 @pytest.mark.parametrize(("state", "text"), [("refuse", "battery"), ("wait", "memory")])
 def test_gates_that_do_not_open(made_up, state, text):
     shut = [gates.Reading(text, state, "says no")]

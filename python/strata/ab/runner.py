@@ -37,6 +37,7 @@ PROMPT = Path(__file__).with_name("prompt.txt")
 PAIRS = 50
 RERUNS = 3  # for each pair of the plan; contaminated rounds after that count, and the report says so
 TOKENS = 2048
+DEMO_MINUTES = 4.0  # at most, with the demo model
 TOLERANCE = 0.03  # an interval within this of equality needs no more pairs
 DEMO_SLOTS = 96  # of the 384 experts of the demo model: an arena small enough that experts are streamed
 
@@ -99,6 +100,7 @@ class _Comparer:
         self.waited = 0.0
         self.need = 0
         self.good_rounds = 0
+        self.looked = 0  # pairs when the data were last looked at
         self.coin = random.Random(options.seed)
         self.forward: list[bool] = []  # for each block of two rounds: arms in their order first, then backwards
         self.kept_dirty = 0
@@ -129,12 +131,14 @@ class _Comparer:
             if self.good_rounds == 0:
                 raise
             stopped = f"interrupted after {self.good_rounds} pairs"
+        if self.good_rounds < self.plan.looks[0] and not stopped.startswith("all"):
+            self._count_contaminated()
         level = self._final_level(stopped)
         dumped = self._dumps() if self.options.dump else {}
         if self.kept_dirty:
             self.notes.append(
                 f"{self.kept_dirty} of {self.good_rounds} pairs count although a run of them was contaminated: there "
-                "were no more reruns left. The machine was not quiet."
+                "was no time or rerun left. The machine was not quiet."
             )
         return self._result(stopped, level, dumped)
 
@@ -146,11 +150,23 @@ class _Comparer:
         n = self.good_rounds
         if n in self.plan.looks and not stopped.startswith(("the time", "interrupted")):
             return self.plan.level_at(n)
-        made = [m for m in self.plan.looks if m <= n]
+        made = [m for m in self.plan.looks if m <= self.looked]
         return self.alpha - (stats.spending(made[-1] / self.plan.pairs, self.alpha) if made else 0.0)
+
+    def _count_contaminated(self) -> None:
+        """Takes all whole rounds: the time was up before the first look, as nearly every round was contaminated.
+
+        What others do has nothing to do with the arms, so this costs no error rate, only a wide interval.
+        """
+        arms = len(self.arms)
+        whole = {n for n in {r.round for r in self.runs} if sum(r.round == n for r in self.runs) == arms}
+        self.runs = [dataclasses.replace(r, counted=r.round in whole) for r in self.runs]
+        self.kept_dirty = len({r.round for r in self.runs if r.counted and r.contaminated})
+        self.good_rounds = len(whole)
 
     def _stop(self) -> str:
         """Why to stop now: every candidate's interval is decided, or all pairs were run."""
+        self.looked = self.good_rounds
         reasons = []
         for arm in self.arms[1:]:
             ratios = self._log_ratios(arm.name)
@@ -435,10 +451,9 @@ def compare(
     """Compares arms; the first is the base.
 
     arms: as `parse_arm` takes them ("base", "fast.toml", "IO_THREADS=8", "git=v0.1"), or Arm objects. model: a GGUF
-    file, None = the demo model with an arena of a quarter of its experts. knobs: settings of all arms. The other
-    arguments are the fields of `Options`: prompt, tokens, decode, pairs, metric, tolerance, max_minutes, cache,
-    cooldown, priority, wait, max_wait, strict, force, dump, system,
-    seed, timeout.
+    file, None = the demo model with an arena of a quarter of its experts and at most 4 minutes. knobs: settings of all
+    arms. The other arguments are the fields of `Options`: prompt, tokens, decode, pairs, metric, tolerance, max_minutes,
+    cache, cooldown, priority, wait, max_wait, strict, force, dump, system, seed, timeout.
 
     Raises InputError, ConfigError, StrataError.
     """
@@ -452,6 +467,8 @@ def compare(
     common = {str(k).lower().removeprefix("strata_"): str(v) for k, v in (knobs or {}).items()}
     if model is None and not any({"arena_slots", "arena_gb"} & set(k) for k in (common, *(a.knobs for a in made))):
         common["arena_slots"] = str(DEMO_SLOTS)
+    if model is None:
+        options.setdefault("max_minutes", DEMO_MINUTES)
     path = Path(demo_path() if model is None else model)
     if not path.is_file():
         raise InputError(f"there is no model {path}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,7 +67,7 @@ def _outputs(command: Any) -> Any:
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of all arms; may be repeated.")
 @click.option("--metric", default="prefill_ms", show_default=True, help="What the verdict and the stopping are about.")
 @click.option("--tolerance", type=float, help="Stop when the interval is within this of equality, e.g. 0.02.")
-@click.option("--max-minutes", type=float, default=math.inf, help="Stop after this time.")
+@click.option("--max-minutes", type=float, help="Stop after this time; with the demo model 4 unless given.")
 @click.option(
     "--cache",
     type=click.Choice(["auto", "drop", "model", "keep"]),
