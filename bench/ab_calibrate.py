@@ -207,9 +207,11 @@ def main() -> None:
     act.add_argument("--runs", type=int, default=3)
     act.add_argument("--slowdown", type=float, default=0.05)
     act.add_argument("--max-minutes", type=float, default=math.inf)
+    act.add_argument("--max-wait", type=float, default=60.0)
+    act.add_argument("--metric", default="prefill_ms", choices=["prefill_ms", "cpu_s"])
     args = parser.parse_args()
     if args.do == "real":
-        real(args.out, args.runs, args.slowdown, {"max_minutes": args.max_minutes})
+        real(args.out, args.runs, args.slowdown, {k: getattr(args, k) for k in ("max_minutes", "max_wait", "metric")})
         return
     if args.do == "record":
         record(args.out, args.runs, args.tokens, args.pause, args.cache)

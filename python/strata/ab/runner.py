@@ -452,7 +452,7 @@ def compare(
 
     arms: as `parse_arm` takes them ("base", "fast.toml", "IO_THREADS=8", "git=v0.1"), or Arm objects. model: a GGUF
     file, None = the demo model with an arena of a quarter of its experts and at most 4 minutes. knobs: settings of all
-    arms. The other arguments are the fields of `Options`: prompt, tokens, decode, pairs, metric, tolerance, max_minutes,
+    arms. The other arguments are fields of `Options`: prompt, tokens, decode, pairs, metric, tolerance, max_minutes,
     cache, cooldown, priority, wait, max_wait, strict, force, dump, system, seed, timeout.
 
     Raises InputError, ConfigError, StrataError.
