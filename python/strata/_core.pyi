@@ -116,3 +116,30 @@ def dequantize(type: str | int, data: Buffer) -> NDArray[np.float32]:
 
 def quantize(type: str | int, array: ArrayLike) -> NDArray[np.uint8]:
     """float32 rows [..., n] -> uint8 [..., bytes of a row]. Raises InputError."""
+
+def route(
+    logits: NDArray[np.float32], k: int, isa: str = ..., resident: NDArray[np.bool_] | None = ..., bonus: float = ...
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The router of the cpu backend: logits [T, E] -> ids [T, k], weights [T, k]. `bonus` is added to the logits of
+    `resident` experts for the choice only. Raises InputError, ConfigError."""
+
+def vector_kernel(
+    name: str, isa: str, a: NDArray[np.float32], b: NDArray[Any] | None = ..., s: float = ..., m: float = ...
+) -> Any:
+    """One kernel of the cpu backend on copies of its arrays (csrc/cpu/isa/kernels.h says what each computes).
+
+    max(a); exp_sum(a, s) -> (array, sum); to_f16(a); scale(a, s); silu_scaled(a, s); sigmoid_scaled(a, s, m);
+    rms_norm(a, b = gamma, s = eps); add(a, b); axpy(a, s, b); sigmoid_gate(a, b); swiglu(a, b); dot_f16(a, b uint16);
+    axpy_f16(a, s, b uint16); mix_streams(a = weights [streams, n], b); conv(a = rows [taps, n], b = taps).
+    """
+
+def delta_scan(
+    isa: str,
+    state: NDArray[np.float32],
+    q: NDArray[np.float32],
+    k: NDArray[np.float32],
+    v: NDArray[np.float32],
+    decay: NDArray[np.float32],
+    beta: NDArray[np.float32],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The delta rule on one strip: state [dim, columns <= 32], q and k [T, dim], v [T, columns] -> outputs, state."""
