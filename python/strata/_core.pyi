@@ -101,10 +101,6 @@ class GgufFile:
     def value(self, key: str) -> Any:
         """int, float, bool, str, numpy array (numbers) or list of str. Raises KeyError."""
 
-def memory_plan(path: StrOrBytesPath, config: Mapping[str, str | int | float | None]) -> dict[str, Any]:
-    """The plan of a load, from the header alone: lines [(line, bytes)], config (values in force), available (bytes; 0:
-    unknown). Raises ModelFormatError, ConfigError, OutOfMemoryPlanError."""
-
 def model_info(path: StrOrBytesPath, ratio_override: int = 0) -> dict[str, Any]:
     """Everything about a model file but its weights. Raises ModelFormatError, ConfigError."""
 
