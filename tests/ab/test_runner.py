@@ -176,8 +176,9 @@ def test_a_real_comparison(quick, capsys):
         assert run.foreign_share is not None and run.metrics["device_bytes"] > 0
 
 
-def test_an_arm_with_other_bits_is_told(quick, tmp_path, capsys):
+def test_an_arm_with_other_bits_is_told(tmp_path, capsys, monkeypatch):
     """kv_type changes the last digits of the logits: exit code 3."""
+    monkeypatch.setattr(gates.tempfile, "gettempdir", lambda: str(tmp_path))  # a lock of its own
     with pytest.raises(SystemExit) as caught:
         main(["a:KV_TYPE=f16", "b:KV_TYPE=f32", "--pairs", "1", "--tokens", "40", "--cache", "model", "--max-wait", "0",
               "--dump", "-q", "--json", str(tmp_path / "r.json"), "--html", str(tmp_path / "r.html"),

@@ -40,6 +40,8 @@ TOKENS = 2048
 DEMO_MINUTES = 4.0  # at most, with the demo model
 TOLERANCE = 0.03  # an interval within this of equality needs no more pairs
 DEMO_SLOTS = 96  # of the 384 experts of the demo model: an arena small enough that experts are streamed
+DEMO_SWEEP = 16  # rows: few enough that a sweep needs a part of a layer's experts, which is what guesses are about
+DEMO_TOKENS = 512
 
 Say = Callable[[str, int, int], object]
 """Told what is going on: a line, pairs done, pairs at most."""
@@ -126,7 +128,9 @@ class _Comparer:
                 round_number += 1
                 stopped = self._stop()
                 if not stopped and (time.monotonic() - self.start) / 60 >= self.options.max_minutes:
-                    stopped = f"the time of {self.options.max_minutes:g} minutes is up after {self.good_rounds} pairs"
+                    stopped = (
+                        f"the time of {self.options.max_minutes:g} minutes is up after {self.good_rounds} clean pairs"
+                    )
         except KeyboardInterrupt:
             if self.good_rounds == 0:
                 raise
@@ -451,9 +455,10 @@ def compare(
     """Compares arms; the first is the base.
 
     arms: as `parse_arm` takes them ("base", "fast.toml", "IO_THREADS=8", "git=v0.1"), or Arm objects. model: a GGUF
-    file, None = the demo model with an arena of a quarter of its experts and at most 4 minutes. knobs: settings of all
-    arms. The other arguments are fields of `Options`: prompt, tokens, decode, pairs, metric, tolerance, max_minutes,
-    cache, cooldown, priority, wait, max_wait, strict, force, dump, system, seed, timeout.
+    file, None = the demo model: 512 tokens in sweeps of 16, an arena of a quarter of its experts (unless knobs or arms
+    say otherwise), at most 4 minutes. knobs: settings of all arms. The other arguments are fields of `Options`: prompt,
+    tokens, decode, pairs, metric, tolerance, max_minutes, cache, cooldown, priority, wait, max_wait, strict, force,
+    dump, system, seed, timeout.
 
     Raises InputError, ConfigError, StrataError.
     """
@@ -465,8 +470,10 @@ def compare(
     parsed = iter(parse_arms(texts))
     made = [a if isinstance(a, Arm) else next(parsed) for a in arms]
     common = {str(k).lower().removeprefix("strata_"): str(v) for k, v in (knobs or {}).items()}
-    if model is None and not any({"arena_slots", "arena_gb"} & set(k) for k in (common, *(a.knobs for a in made))):
-        common["arena_slots"] = str(DEMO_SLOTS)
+    sizes = {"arena_slots", "arena_gb", "prompt_chunk", "prompt_sweep"}
+    if model is None and not any(sizes & set(k) for k in (common, *(a.knobs for a in made))):
+        common |= {"arena_slots": str(DEMO_SLOTS), "prompt_chunk": str(DEMO_SWEEP), "prompt_sweep": str(DEMO_SWEEP)}
+        options.setdefault("tokens", DEMO_TOKENS)
     if model is None:
         options.setdefault("max_minutes", DEMO_MINUTES)
     path = Path(demo_path() if model is None else model)
