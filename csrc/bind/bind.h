@@ -20,5 +20,6 @@ void init_errors(py::module_& m);
 void init_gguf(py::module_& m);
 void init_quant(py::module_& m);
 void init_engine(py::module_& m);
+void init_parity(py::module_& m);
 
 }  // namespace strata::bind

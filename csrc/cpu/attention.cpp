@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cpu/rope.h"
+#include "cpu/router_api.h"
 #include "cpu/scratch.h"
 
 namespace strata::cpu {
@@ -146,12 +147,7 @@ void Backend::router(const Call& c) {
                 float* logits = c.f32(lr) + t * c.stride(lr);
                 int32_t* ids = c.at<int32_t>(c.op.out[0]) + t * c.stride(c.op.out[0]);
                 float* w = c.f32(c.op.out[1]) + t * c.stride(c.op.out[1]);
-                const float sum = k_.exp_sum(logits, k_.max(logits, n), n);
-                for (int i = 0; i < n; ++i) logits[i] /= sum;
-                top_k(logits, n, p.k, ids);
-                float chosen = 0;
-                for (int i = 0; i < p.k; ++i) chosen += logits[ids[i]];
-                for (int i = 0; i < p.k; ++i) w[i] = logits[ids[i]] / chosen;
+                route(k_, logits, n, p.k, ids, w);
               }
             },
             c.cancel);

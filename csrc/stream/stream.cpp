@@ -92,7 +92,8 @@ void Stream::queue(size_t key, bool urgent) {
   Entry& e = entry_[key];
   e.state = kQueued;
   e.urgent = urgent;
-  (urgent ? urgent_ : ahead_).push_back(key);
+  e.ticket = ++tickets_;
+  (urgent ? urgent_ : ahead_).push_back({key, e.ticket});
   work_.notify_one();
 }
 
@@ -231,7 +232,7 @@ std::unique_ptr<Groups> Stream::at_layer(int layer, int64_t next_rows, Cancel* c
   std::vector<int> experts;
   for (int e = 0; e < table_.n_expert; ++e)
     if (wanted_[static_cast<size_t>(e)]) experts.push_back(e);
-  size_t run = experts.size();
+  size_t run = experts.size(), lead = 0;
   if (config_.fake) {
     count_.lookups += experts.size();
     count_.resident += experts.size();
@@ -243,9 +244,12 @@ std::unique_ptr<Groups> Stream::at_layer(int layer, int64_t next_rows, Cancel* c
     const auto slots = static_cast<size_t>(arena_.slots_for(layer));
     const bool fits = experts.size() <= slots;
     if (!fits) {
-      // Two runs at a time share what note() has not taken: one in use, one being read. Guesses would only be in the way.
+      // Two runs at a time share what note() has not taken (at most half): one in use, one being read. Never more than there
+      // are slots, or a later run could hold what an earlier one waits for. Guesses would only be in the way.
       drop_guesses(layer);
-      run = std::max<size_t>(1, (slots - std::min(slots, static_cast<size_t>(asked_in_layer_))) / 2);
+      const size_t room = slots - static_cast<size_t>(asked_in_layer_);
+      run = std::max<size_t>(1, room / 2);
+      lead = std::min(run, room - run);
     } else {
       for (const int e : experts)
         if (entry_[key_of(layer, e)].role != kActive) ask(layer, e);
@@ -278,7 +282,7 @@ std::unique_ptr<Groups> Stream::at_layer(int layer, int64_t next_rows, Cancel* c
   std::fill(predicted_.begin(), predicted_.end(), 0);
   rows_ = 0;
   asked_in_layer_ = 0;
-  return std::unique_ptr<Groups>(new Groups(*this, layer, std::move(experts), run, cancel));
+  return std::unique_ptr<Groups>(new Groups(*this, layer, std::move(experts), run, lead, cancel));
 }
 
 void Stream::abandon() {
@@ -333,15 +337,15 @@ int Stream::slot_for(size_t key, bool urgent) {
 // The next read whose slot could be had: its entry is kReading, with its slot.
 bool Stream::take(size_t& key) {
   for (const bool urgent : {true, false}) {
-    std::deque<size_t>& q = urgent ? urgent_ : ahead_;
-    const auto stale = [&](size_t k) { return entry_[k].state != kQueued || entry_[k].urgent != urgent; };
+    std::deque<Place>& q = urgent ? urgent_ : ahead_;
+    const auto stale = [&](const Place& p) { return entry_[p.key].state != kQueued || entry_[p.key].ticket != p.ticket; };
     // Layers may differ in size class, so a read that finds no slot does not stop those behind it.
     for (size_t i = 0; i < q.size();) {
       if (stale(q[i])) {
         q.erase(q.begin() + static_cast<std::ptrdiff_t>(i));
         continue;
       }
-      key = q[i];
+      key = q[i].key;
       const int slot = slot_for(key, urgent);
       if (slot < 0) {
         if (!arena_.several_classes()) break;
@@ -413,8 +417,14 @@ void Stream::read_loop() {
 
 // ---- groups
 
-Groups::Groups(Stream& stream, int layer, std::vector<int> experts, size_t run_size, Cancel* cancel)
-    : stream_(stream), layer_(layer), experts_(std::move(experts)), given_(experts_.size(), 0), run_size_(run_size), cancel_(cancel) {}
+Groups::Groups(Stream& stream, int layer, std::vector<int> experts, size_t run_size, size_t lead, Cancel* cancel)
+    : stream_(stream),
+      layer_(layer),
+      experts_(std::move(experts)),
+      given_(experts_.size(), 0),
+      run_size_(run_size),
+      lead_(lead),
+      cancel_(cancel) {}
 
 Groups::~Groups() {
   const std::lock_guard<std::mutex> lock(stream_.mutex_);
@@ -422,13 +432,13 @@ Groups::~Groups() {
   for (const int e : experts_) stream_.let_go(stream_.key_of(layer_, e));
 }
 
-// The run [begin_, end_) and the one after it are asked for.
+// The run [begin_, end_) is asked for, and as much of the one after it as there is room.
 void Groups::activate_run() {
   end_ = std::min(experts_.size(), begin_ + run_size_);
   left_ = end_ - begin_;
   down_ = false;
   if (stream_.config_.fake) return;
-  const size_t upto = std::min(experts_.size(), end_ + run_size_);
+  const size_t upto = std::min(experts_.size(), end_ + lead_);
   for (; asked_ < upto; ++asked_) {
     const size_t key = stream_.key_of(layer_, experts_[asked_]);
     if (stream_.entry_[key].role != Stream::kActive) stream_.ask(layer_, experts_[asked_]);

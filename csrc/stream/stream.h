@@ -84,7 +84,7 @@ class Groups {
 
  private:
   friend class Stream;
-  Groups(Stream& stream, int layer, std::vector<int> experts, size_t run_size, Cancel* cancel);
+  Groups(Stream& stream, int layer, std::vector<int> experts, size_t run_size, size_t lead, Cancel* cancel);
   void activate_run();
   void finish_run();
 
@@ -92,7 +92,7 @@ class Groups {
   int layer_;
   std::vector<int> experts_;  // rising
   std::vector<uint8_t> given_;
-  size_t run_size_;
+  size_t run_size_, lead_;      // experts of a run; of the next one that are read during it
   size_t begin_ = 0, end_ = 0;  // of the run
   size_t left_ = 0;             // of it not given to GateUp yet
   size_t asked_ = 0;            // experts made urgent so far
@@ -130,6 +130,7 @@ class Stream {
     State state = kAbsent;
     Role role = kIdle;
     bool urgent = false;  // the queue it waits in
+    uint64_t ticket = 0;  // of its place in that queue
     bool held = false;    // a guess that was resident already: nothing is read for it
   };
 
@@ -159,7 +160,14 @@ class Stream {
   std::condition_variable work_, landed_;
   Arena arena_;
   std::vector<Entry> entry_;        // [layer * experts]
-  std::deque<size_t> urgent_, ahead_;  // keys; an entry counts only while it is kQueued in that queue
+  // A place counts only while its entry is kQueued and holds the same ticket: one that was taken back and asked for anew
+  // waits at its new place, or the order of runs would be lost.
+  struct Place {
+    size_t key = 0;
+    uint64_t ticket = 0;
+  };
+  std::deque<Place> urgent_, ahead_;
+  uint64_t tickets_ = 0;
   std::vector<std::vector<size_t>> guesses_;  // [layer] keys guessed for it, in queue order
   std::vector<int32_t> wanted_, predicted_;   // [expert] tokens of the sweep so far
   int64_t rows_ = 0;                // noted for the layer

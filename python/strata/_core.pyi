@@ -101,10 +101,6 @@ class GgufFile:
     def value(self, key: str) -> Any:
         """int, float, bool, str, numpy array (numbers) or list of str. Raises KeyError."""
 
-def memory_plan(path: StrOrBytesPath, config: Mapping[str, str | int | float | None]) -> dict[str, Any]:
-    """The plan of a load, from the header alone: lines [(line, bytes)], config (values in force), available (bytes; 0:
-    unknown). Raises ModelFormatError, ConfigError, OutOfMemoryPlanError."""
-
 def model_info(path: StrOrBytesPath, ratio_override: int = 0) -> dict[str, Any]:
     """Everything about a model file but its weights. Raises ModelFormatError, ConfigError."""
 
@@ -116,3 +112,30 @@ def dequantize(type: str | int, data: Buffer) -> NDArray[np.float32]:
 
 def quantize(type: str | int, array: ArrayLike) -> NDArray[np.uint8]:
     """float32 rows [..., n] -> uint8 [..., bytes of a row]. Raises InputError."""
+
+def route(
+    logits: NDArray[np.float32], k: int, isa: str = ..., resident: NDArray[np.bool_] | None = ..., bonus: float = ...
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The router of the cpu backend: logits [T, E] -> ids [T, k], weights [T, k]. `bonus` is added to the logits of
+    `resident` experts for the choice only. Raises InputError, ConfigError."""
+
+def vector_kernel(
+    name: str, isa: str, a: NDArray[np.float32], b: NDArray[Any] | None = ..., s: float = ..., m: float = ...
+) -> Any:
+    """One kernel of the cpu backend on copies of its arrays (csrc/cpu/isa/kernels.h says what each computes).
+
+    max(a); exp_sum(a, s) -> (array, sum); to_f16(a); scale(a, s); silu_scaled(a, s); sigmoid_scaled(a, s, m);
+    rms_norm(a, b = gamma, s = eps); add(a, b); axpy(a, s, b); sigmoid_gate(a, b); swiglu(a, b); dot_f16(a, b uint16);
+    axpy_f16(a, s, b uint16); mix_streams(a = weights [streams, n], b); conv(a = rows [taps, n], b = taps).
+    """
+
+def delta_scan(
+    isa: str,
+    state: NDArray[np.float32],
+    q: NDArray[np.float32],
+    k: NDArray[np.float32],
+    v: NDArray[np.float32],
+    decay: NDArray[np.float32],
+    beta: NDArray[np.float32],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The delta rule on one strip: state [dim, columns <= 32], q and k [T, dim], v [T, columns] -> outputs, state."""

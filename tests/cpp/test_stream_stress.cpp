@@ -104,7 +104,7 @@ void check_bytes(const World& w, int layer, const Expert& x) {
 }
 
 struct Case {
-  int slots, io_threads;
+  int least, slots, io_threads;  // fewest slots of a size class, slots in all
   Guess guess;
   Faults faults;
   int cancel_per_mille;
@@ -115,7 +115,7 @@ int run(const World& w, const Case& c, int layers, uint32_t seed) {
   std::mt19937 rng(seed);
   const auto below = [&rng](int n) { return static_cast<int>(rng() % static_cast<uint32_t>(n)); };
   MemoryPlan memory;
-  const ArenaPlan arena = plan_arena(w.table, c.slots, 0, kChosen, Source::kAlignment);
+  const ArenaPlan arena = plan_arena(w.table, c.slots, 0, c.least, Source::kAlignment);
   memory.add(kArenaLine, arena.bytes);
   Source source(w.files, true, c.faults);
   StreamConfig config;
@@ -203,20 +203,23 @@ int main() {
   both.eio_per_million = 2000;
   both.short_reads = 4096;
   const Case cases[] = {
-      {kChosen, 1, Guess::Router, none, 0},    {2 * kChosen, 3, Guess::Router, slow, 5},  {20, 8, Guess::Router, both, 5},
-      {40, 2, Guess::Random, none, 3},         {60, 4, Guess::Router, both, 10},          {60, 4, Guess::Profile, eio, 0},
-      {100, 4, Guess::Router, slow, 5},        {140, 4, Guess::None, both, 2},            {200, 8, Guess::Random, both, 5},
-      {kLayers * kExperts, 4, Guess::Router, eio, 2},
+      {1, 1, 1, Guess::Router, none, 0},         {1, 2, 4, Guess::Router, slow, 5},
+      {1, 4, 4, Guess::Router, both, 5},         {4, 4, 1, Guess::Profile, none, 0},
+      {4, 8, 3, Guess::Router, slow, 5},         {4, 20, 8, Guess::Router, both, 5},
+      {4, 40, 2, Guess::Random, none, 3},        {4, 60, 4, Guess::Router, both, 10},
+      {4, 60, 4, Guess::Profile, eio, 0},        {4, 100, 4, Guess::Router, slow, 5},
+      {4, 140, 4, Guess::None, both, 2},         {4, 200, 8, Guess::Random, both, 5},
+      {4, kLayers * kExperts, 4, Guess::Router, eio, 2},
   };
   int early = 0, n = 0;
   for (const Case& c : cases) {
-    const int e = run(world, c, 1000, 17U + static_cast<uint32_t>(n++));
+    const int e = run(world, c, 800, 17U + static_cast<uint32_t>(n++));
     if (c.cancel_per_mille || c.faults.eio_per_million) CHECK(e > 0);
     else CHECK(e == 0);
     early += e;
   }
   finished = true;
   watchdog.join();
-  std::printf("%d layers, %d sweeps ended early, %d failures\n", n * 1000, early, failures);
+  std::printf("%d layers, %d sweeps ended early, %d failures\n", n * 800, early, failures);
   return failures ? 1 : 0;
 }

@@ -108,9 +108,12 @@ class TestQuick:
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("name", ALL)
 def test_whole_matrix(base, name, isa, tmp_path):
-    threads = [2] if isa == "portable" else THREADS  # 10 times as slow
-    for chunk, slots, n in itertools.product(CHUNKS, arenas(name), threads):
-        check(base, name, tmp_path / "dump", isa=isa, prompt_chunk=chunk, arena_slots=slots, threads=n)
+    """Every chunk size with every arena, sweeps of one, two or all chunks; threads too with the best instructions."""
+    threads = THREADS if isa == isas()[-1] else [2]
+    for i, (chunk, slots, n) in enumerate(itertools.product(CHUNKS, arenas(name), threads)):
+        sweep = (chunk, 2 * chunk, 0)[(i + i // 3) % 3]
+        knobs = dict(isa=isa, prompt_chunk=chunk, prompt_sweep=sweep, arena_slots=slots, threads=n)
+        check(base, name, tmp_path / "dump", **knobs)
 
 
 @pytest.mark.parametrize("name", ALL)

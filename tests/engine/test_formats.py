@@ -61,6 +61,6 @@ def test_six_layers_of_six_formats(table, tmp_path):
     # The smallest arena: slots that hold experts of other sizes in turn.
     assert open_engine(path).info["experts_total"] == 48
     for chunk in (1, 64):
-        small = run(path, ids, tmp_path / "dump", arena_slots=least_slots(path), prompt_chunk=chunk)
+        small = run(path, ids, tmp_path / "dump", arena_slots=least_slots(path), prompt_sweep=chunk)
         assert small.differs(whole) == ""
         assert small.stats["bytes_read"] > whole.stats["bytes_read"]

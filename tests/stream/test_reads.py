@@ -1,7 +1,8 @@
 """What is read, how often and how far ahead, on the demo model.
 
 tests/data/demo/routing.npz holds the router's choices on the held-out text and the guesses of the next layer's router,
-recorded by the program that trained the model: `ids` [8, T, 4], `predicted` [7, T, 4] (for layers 1 to 7), `tokens` [T].
+recorded by the program that trained the model: `ids` [8, T, 4], `predicted` [7, T, 4] (for layers 1 to 7) and
+`tokens` [T].
 """
 
 import numpy as np
@@ -55,7 +56,8 @@ def test_a_sweep_reads_each_expert_once():
     _, stats = engine.prefill(engine.session(), tokens, "none")
     assert stats["sweeps"] == 1 and stats["chunks"] == 8
     used = {(layer, e) for layer in range(LAYERS) for e in TRACE["ids"][layer, :2000].ravel().tolist()}
-    expert_bytes = 2 * 74 * 256 * 128 // 256 + 18 * 128 * 256 // 64  # IQ2_XS gate and up [128, 256], Q2_0 down [256, 128]
+    # IQ2_XS gate and up [128, 256], Q2_0 down [256, 128].
+    expert_bytes = 2 * 74 * 256 * 128 // 256 + 18 * 128 * 256 // 64
     assert expert_bytes * LAYERS * EXPERTS == pytest.approx(10.81e6, rel=0.01)  # the model's own table of sizes
     assert stats["issued"] <= len(used) * 1.02
     assert stats["bytes_read"] <= 1.02 * len(used) * expert_bytes

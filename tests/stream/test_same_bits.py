@@ -1,7 +1,7 @@
 """Whatever is read when, by whom and in which order: the same bytes of logits and dumps.
 
-The base of each model is one chunk, one sweep, one thread, nothing read ahead, everything fits; tests/engine compares the
-numbers themselves with the goldens.
+The base of each model is one chunk, one sweep, one thread, nothing read ahead, everything fits; tests/engine compares
+the numbers themselves with the goldens.
 """
 
 import itertools

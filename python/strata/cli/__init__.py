@@ -16,7 +16,10 @@ from typing import NoReturn
 import click
 
 from strata import __version__
+from strata.cli.dump_compare import dump_compare_command
 from strata.cli.inspect import inspect_command
+from strata.cli.kld import kld_command
+from strata.cli.parity import kernel_parity_command, route_parity_command
 from strata.cli.plan import plan_command
 from strata.cli.prefill import prefill_command
 from strata.cli.run import run_command
@@ -51,25 +54,33 @@ def strata() -> None:
 strata.add_command(prefill_command)
 strata.add_command(run_command)
 strata.add_command(inspect_command)
+strata.add_command(dump_compare_command)
+strata.add_command(kld_command)
+strata.add_command(route_parity_command)
+strata.add_command(kernel_parity_command)
 strata.add_command(plan_command)
 strata.add_command(synth_command)
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line (default sys.argv) and exits the process."""
+    sys.exit(run_guarded(strata, args, "strata"))
+
+
+def run_guarded(command: click.Command, args: Sequence[str] | None, name: str) -> int:
+    """Runs a command; whatever comes of it is an exit code, and one line on stderr when it is an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a text in another alphabet than the terminal's is no error
     with warnings.catch_warnings():
         warnings.simplefilter("always", ConfigWarning)
         warnings.showwarning = _show_warning
-        code = _run(args)
-    sys.exit(code)
+        return _run(command, args, name)
 
 
-def _run(args: Sequence[str] | None) -> int:
+def _run(command: click.Command, args: Sequence[str] | None, name: str) -> int:
     try:
-        code = strata.main(args, prog_name="strata", standalone_mode=False)
+        code = command.main(args, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else EXIT_OK
     except click.ClickException as e:
