@@ -112,7 +112,7 @@ py::dict info_of(const Engine& e) {
 py::dict effective_of(const Engine& e) {
   const EngineConfig& c = e.effective();
   py::dict d;
-  d["activations"] = "f32";  // the only arithmetic so far, whatever "auto" will mean later
+  d["activations"] = e.backend().activations() == cpu::Activations::F32 ? "f32" : "int16";
   d["kv_type"] = c.kv_type;
   d["backend"] = c.backend;
   d["isa"] = e.isa();

@@ -48,16 +48,48 @@ uint64_t stored_bytes(const model::Weight& w, Use u) {
   return aligned(u == Use::Rows ? w.where.bytes : static_cast<uint64_t>(w.rows * w.cols) * sizeof(float));
 }
 
+constexpr uint64_t kPanelFloats = (sizeof(CodePanel) + sizeof(Rows)) / sizeof(float);
+
 uint64_t scratch_floats(const model::Model& model, int64_t context) {
   const auto dim = static_cast<uint64_t>(std::max(model.hp.state_dim, 1));
   const uint64_t scores = aligned(static_cast<uint64_t>(context) * 4) / 4;
-  return 2 * kPanel * kBlockK + 2 * kRowBlock * kPanel + 2 * scores + dim * kStrip;
+  return 2 * kPanel * kBlockK + 2 * kRowBlock * kPanel + 2 * scores + dim * kStrip + kPanelFloats + kRowBlock * sizeof(float*) / sizeof(float);
+}
+
+// Row chunks of 256 values that the largest product of a chunk, or a batch of experts, quantises.
+uint64_t quantised_chunks(const model::Model& model, const program::Program& p, int64_t rows) {
+  int64_t most = kBatchRows * chunks_of(std::max(model.hp.hidden, model.hp.expert_width));
+  const std::vector<Use> use = uses(model, p);
+  for (size_t i = 0; i < use.size(); ++i)
+    if (use[i] == Use::Rows) most = std::max(most, rows * chunks_of(model.weights[i].cols));
+  return static_cast<uint64_t>(most);
+}
+constexpr uint64_t kChunkPairs = kBlockK / 2, kChunkFloats = kChunkPairs + 1 + kSums;  // q, scale, sums
+
+// Weights whose product stays in float32 whatever their type: what decides between experts or positions, and what a
+// small error would feed back (spec: precision).
+std::vector<uint8_t> exact_weights(const model::Model& m) {
+  std::vector<uint8_t> exact(m.weights.size(), 0);
+  const auto mark = [&](model::WeightId w) {
+    if (w >= 0) exact[static_cast<size_t>(w)] = 1;
+  };
+  for (const model::Layer& l : m.layers) {
+    for (const model::WeightId w : {l.router, l.shared_gate_inp, l.mix_attn.inject, l.mix_ffn.inject, l.delta.alpha, l.delta.beta}) mark(w);
+  }
+  return exact;
 }
 
 }  // namespace
 
-Backend::Backend(const model::Model& model, const program::Program& program, const Kernels& kernels, int threads, bool reference)
-    : model_(model), program_(program), k_(kernels), reference_(reference), pool_(threads) {}
+Backend::Backend(const model::Model& model, const program::Program& program, const Kernels& kernels, int threads,
+                 Activations activations, bool reference)
+    : model_(model),
+      program_(program),
+      k_(kernels),
+      reference_(reference),
+      activations_(reference ? Activations::F32 : activations),
+      pool_(threads),
+      exact_(exact_weights(model)) {}
 
 Backend::~Backend() = default;
 
@@ -68,8 +100,9 @@ uint64_t Backend::weight_bytes(const model::Model& model, const program::Program
   return sum;
 }
 
-uint64_t Backend::scratch_bytes(const model::Model& model, int threads, int64_t /*chunk*/, int64_t context) {
-  return static_cast<uint64_t>(threads) * scratch_floats(model, context) * sizeof(float);
+uint64_t Backend::scratch_bytes(const model::Model& model, const program::Program& program, int threads, int64_t chunk, int64_t context) {
+  return (static_cast<uint64_t>(threads) * scratch_floats(model, context) + quantised_chunks(model, program, chunk) * kChunkFloats) *
+         sizeof(float);
 }
 
 void Backend::load(MemoryPlan& plan, const ReadWeight& read, Cancel* cancel) {
@@ -106,14 +139,17 @@ void Backend::load(MemoryPlan& plan, const ReadWeight& read, Cancel* cancel) {
   }
 }
 
-void Backend::set_scratch(MemoryPlan& plan, int64_t /*chunk*/, int64_t context) {
+void Backend::set_scratch(MemoryPlan& plan, int64_t chunk, int64_t context) {
   const uint64_t each = scratch_floats(model_, context);
-  scratch_pages_ = plan.take("thread scratch", static_cast<uint64_t>(threads()) * each * sizeof(float));
+  scratch_pages_ = plan.take("thread scratch", scratch_bytes(model_, program_, threads(), chunk, context));
   scratch_.assign(static_cast<size_t>(threads()), {});
   auto* p = reinterpret_cast<float*>(scratch_pages_.data());
   const uint64_t scores = aligned(static_cast<uint64_t>(context) * 4) / 4;
   for (Scratch& s : scratch_) {
-    s.rows = p;
+    s.codes = reinterpret_cast<CodePanel*>(p);
+    s.code_rows = reinterpret_cast<Rows*>(s.codes + 1);
+    s.x = reinterpret_cast<const float**>(p + kPanelFloats);
+    s.rows = p + kPanelFloats + kRowBlock * sizeof(float*) / sizeof(float);
     s.panel = s.rows + kPanel * kBlockK;
     s.acc = s.panel + kPanel * kBlockK;
     s.up = s.acc + kRowBlock * kPanel;
@@ -122,6 +158,10 @@ void Backend::set_scratch(MemoryPlan& plan, int64_t /*chunk*/, int64_t context) 
     s.order = reinterpret_cast<int32_t*>(s.scores + scores);
     p += each;
   }
+  const uint64_t chunks = quantised_chunks(model_, program_, chunk);
+  q_ = reinterpret_cast<uint32_t*>(p);
+  q_scale_ = p + chunks * kChunkPairs;
+  q_sum_ = q_scale_ + chunks;
 }
 
 Backend::Scratch& Backend::scratch(int thread) { return scratch_[static_cast<size_t>(thread)]; }
@@ -230,7 +270,7 @@ void Backend::run_op(const Call& c) {
         const float* value = c.f32(in[2]) + t * c.stride(in[2]);
         float* y = c.f32(out[0]) + t * c.stride(out[0]);
         for (int s = 0; s < p.streams; ++s) {
-          const float d = k_.dot(key + int64_t{s} * H, query + int64_t{s} * H, H) / root;
+          const float d = k_.dot_f32(key + int64_t{s} * H, query + int64_t{s} * H, H) / root;
           const float a = std::fabs(d);
           float g = d == 0 ? 0.0F : std::copysign(std::sqrt(a > 1e-6F ? a : 1e-6F), d);
           if (std::isnan(d)) g = d;
@@ -248,7 +288,7 @@ void Backend::run_op(const Call& c) {
         float* row = c.f32(out[0]) + t * c.stride(out[0]);
         for (int h = 0; h < 2 * p.key_heads; ++h) {  // q heads, then k heads
           float* v = row + int64_t{h} * p.dim;
-          const float norm = std::sqrt(k_.dot(v, v, p.dim) + 1e-6F);
+          const float norm = std::sqrt(k_.dot_f32(v, v, p.dim) + 1e-6F);
           k_.scale(v, 1.0F / norm, p.dim);
           if (h < p.key_heads) k_.scale(v, 1.0F / root, p.dim);
         }

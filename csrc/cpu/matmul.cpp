@@ -1,12 +1,11 @@
-// Products with quantised weights, and the routed experts built on them.
+// Products with resident weights.
 //
-// 16 weight rows x 256 values are decoded once into a panel in the first-level cache (lane = weight row) and used for all
-// rows of a task. Per output: a fused multiply-add chain in rising k within 256 values, the partial sums added in rising k.
-#include <algorithm>
-#include <cstring>
+// 16 weight rows x 256 values are unpacked once into a panel in the first-level cache (lane = weight row) and used for all
+// rows of a task. The sums of an output, in rising k, are the same for any number of rows, tile, block and thread:
+//   integers  kernels.h, `dot`: exact sums per span, one fma per span, one per 256 values
+//   float32   a chain of fma within 256 values, the partial sums added
+#include "cpu/matmul.h"
 
-#include "cpu/reference.h"
-#include "cpu/scratch.h"
 #include "quant/quant.h"
 
 namespace strata::cpu {
@@ -22,7 +21,7 @@ void Backend::unpack(const Matrix& w, int64_t row, int64_t k0, int kn, Scratch& 
 }
 
 // s.acc[r][j] = w[row + j] . x[r]
-void Backend::panel(const Matrix& w, int64_t row, const float* const* x, int64_t m, Scratch& s) const {
+void Backend::panel_f32(const Matrix& w, int64_t row, const float* const* x, int64_t m, Scratch& s) const {
   for (int64_t k0 = 0; k0 < w.cols; k0 += kBlockK) {
     const int kn = static_cast<int>(std::min<int64_t>(kBlockK, w.cols - k0));
     unpack(w, row, k0, kn, s);
@@ -30,97 +29,76 @@ void Backend::panel(const Matrix& w, int64_t row, const float* const* x, int64_t
   }
 }
 
-template <class Done>
-void Backend::panels(const Matrix& w, const float* const* x, int64_t m, Cancel* cancel, Done&& done) {
-  const int64_t n_panel = (w.rows + kPanel - 1) / kPanel;
-  // Few panels and many rows: share the rows out too, at the price of decoding the weights once per block of rows.
-  const int64_t want = std::max<int64_t>(1, 4 * threads() / n_panel);
-  const int64_t block = std::clamp<int64_t>((m + want - 1) / want, std::min<int64_t>(m, 16), kRowBlock);
-  const int64_t n_block = (m + block - 1) / block;
-  pool_.run(n_panel * n_block,
-            [&](int64_t task, int thread) {
-              const int64_t row = task / n_block * kPanel, r0 = task % n_block * block;
-              const int64_t rows = std::min(block, m - r0);
-              Scratch& s = scratch(thread);
-              panel(w, row, x + r0, rows, s);
-              done(r0, rows, row, static_cast<int>(std::min<int64_t>(kPanel, w.rows - row)), s.acc);
-            },
-            cancel);
+// s.acc[r][j] = w[row + j] . x[r] for the rows of tiles tile0 .. tile1 - 1
+void Backend::panel_int(const Matrix& w, int64_t row, const Quantised& x, int64_t tile0, int64_t tile1, Scratch& s) const {
+  const CodeFormat& f = *code_format(w.type);
+  const bool packed = w.type == kPackedQ8;
+  const auto* data = reinterpret_cast<const uint8_t*>(w.data) + static_cast<uint64_t>(row) * w.row_bytes;
+  const int rows = static_cast<int>(std::min<int64_t>(kPanel, w.rows - row));
+  const bool direct = packed && x.tiling.rows <= std::min(4, k_.row_tile);
+  for (int64_t k0 = 0, c = 0; k0 < w.cols; k0 += kBlockK, ++c) {
+    const int kn = static_cast<int>(std::min<int64_t>(kBlockK, w.cols - k0));
+    const uint8_t* from = data + static_cast<uint64_t>(k0 / f.block * f.bytes) * (packed ? kPanel : 1);
+    if (direct) {
+      const int64_t at = x.at(c, 0);
+      k_.dot_packed(from, kn, x.q + at * (kBlockK / 2), x.scale + at, static_cast<int>(x.tiling.rows), c == 0, s.acc);
+      continue;
+    }
+    k_.unpack[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes);
+    float* acc = s.acc;
+    for (int64_t t = tile0; t < tile1; ++t) {
+      const int64_t at = x.at(c, x.tiling.first(t));
+      const int h = x.tiling.height(t);
+      k_.dot(*s.codes, kn, f.span, f.m_group, x.q + at * (kBlockK / 2), x.scale + at, x.sum + at * kSums, h, c == 0, acc);
+      acc += h * kPanel;
+    }
+  }
+}
+
+// Room for `rows` quantised rows after the first `first` ones.
+Backend::Quantised Backend::quantised(int64_t first, int64_t rows, int64_t cols, bool sums) const {
+  Quantised x;
+  x.tiling = Tiling(rows, k_.row_tile);
+  x.cols = cols;
+  x.sums = sums;
+  const int64_t at = first * chunks_of(cols);
+  x.q = q_ + at * (kBlockK / 2);
+  x.scale = q_scale_ + at;
+  x.sum = q_sum_ + at * kSums;
+  return x;
+}
+
+// x: the tile's rows
+void Backend::quantise_tile(const Quantised& to, const float* const* x, int64_t tile) const {
+  const int64_t first = to.tiling.first(tile);
+  for (int64_t k0 = 0, c = 0; k0 < to.cols; k0 += kBlockK, ++c) {
+    const int64_t at = to.at(c, first);
+    k_.quantise(x, to.tiling.height(tile), k0, static_cast<int>(std::min<int64_t>(kBlockK, to.cols - k0)), to.sums,
+                to.q + at * (kBlockK / 2), to.scale + at, to.sum + at * kSums);
+  }
 }
 
 void Backend::matmul(const Call& c) {
   const program::Ref &xr = c.op.in[0], &yr = c.op.out[0];
-  const Matrix& w = matrix_[static_cast<size_t>(c.op.in[1].id)];
+  const auto id = static_cast<size_t>(c.op.in[1].id);
+  const Matrix& w = matrix_[id];
   const float* x = c.f32(xr);
   float* y = c.f32(yr);
   const int64_t m = c.frame.rows, x_stride = c.stride(xr), y_stride = c.stride(yr);
   row_ptrs_.resize(static_cast<size_t>(m));
   for (int64_t t = 0; t < m; ++t) row_ptrs_[static_cast<size_t>(t)] = x + t * x_stride;
-  panels(w, row_ptrs_.data(), m, c.cancel, [&](int64_t r0, int64_t rows, int64_t n0, int n, const float* acc) {
+  const auto done = [&](int64_t r0, int64_t rows, int64_t n0, int n, const float* acc) {
     for (int64_t r = 0; r < rows; ++r)
       std::memcpy(y + (r0 + r) * y_stride + n0, acc + r * kPanel, static_cast<size_t>(n) * sizeof(float));
-  });
-}
-
-void Backend::experts_gate_up(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel) {
-  if (reference_) {
-    for (const ExpertRun& run : group) reference::expert_gate_up(pass, run);
-    return;
-  }
-  // One task: 16 columns of one expert's h for a block of its rows.
-  struct Task {
-    const ExpertRun* run;
-    int64_t column, row;
   };
-  std::vector<Task> tasks;
-  for (const ExpertRun& run : group)
-    for (int64_t r = 0; r < run.rows; r += kRowBlock)
-      for (int64_t n = 0; n < pass.width; n += kPanel) tasks.push_back({&run, n, r});
-  pool_.run(static_cast<int64_t>(tasks.size()),
-            [&](int64_t i, int thread) {
-              const Task& task = tasks[static_cast<size_t>(i)];
-              const ExpertRun& run = *task.run;
-              const int64_t rows = std::min(kRowBlock, run.rows - task.row);
-              Scratch& s = scratch(thread);
-              std::vector<const float*> x(static_cast<size_t>(rows));
-              for (int64_t r = 0; r < rows; ++r) x[static_cast<size_t>(r)] = pass.x + run.slots[task.row + r] / pass.k * pass.hidden;
-              panel(run.up, task.column, x.data(), rows, s);
-              std::swap(s.acc, s.up);
-              panel(run.gate, task.column, x.data(), rows, s);
-              const int n = static_cast<int>(std::min<int64_t>(kPanel, pass.width - task.column));
-              for (int64_t r = 0; r < rows; ++r)
-                k_.swiglu(s.acc + r * kPanel, s.up + r * kPanel, pass.h + run.slots[task.row + r] * pass.width + task.column, n);
-            },
-            cancel);
-}
-
-void Backend::experts_down(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel) {
-  if (reference_) {
-    for (const ExpertRun& run : group) reference::expert_down(pass, run);
+  if (!integer(w) || exact_[id]) {
+    product_f32(w, row_ptrs_.data(), m, c.cancel, done);
     return;
   }
-  // One task: 16 columns of the output for all experts of the group in their order, so each value has one writer.
-  const int64_t n_panel = (pass.hidden + kPanel - 1) / kPanel;
-  pool_.run(n_panel,
-            [&](int64_t task, int thread) {
-              const int64_t column = task * kPanel;
-              const int n = static_cast<int>(std::min<int64_t>(kPanel, pass.hidden - column));
-              Scratch& s = scratch(thread);
-              std::vector<const float*> h(static_cast<size_t>(kRowBlock));
-              for (const ExpertRun& run : group)
-                for (int64_t r0 = 0; r0 < run.rows; r0 += kRowBlock) {
-                  const int64_t rows = std::min(kRowBlock, run.rows - r0);
-                  for (int64_t r = 0; r < rows; ++r) h[static_cast<size_t>(r)] = pass.h + run.slots[r0 + r] * pass.width;
-                  panel(run.down, column, h.data(), rows, s);
-                  for (int64_t r = 0; r < rows; ++r) {
-                    const int64_t slot = run.slots[r0 + r];
-                    k_.axpy(pass.out + slot / pass.k * pass.hidden + column, pass.weights[slot], s.acc + r * kPanel, n);
-                    if (pass.rows_out)
-                      std::memcpy(pass.rows_out + slot * pass.hidden + column, s.acc + r * kPanel, static_cast<size_t>(n) * sizeof(float));
-                  }
-                }
-            },
-            cancel);
+  const Quantised q = quantised(0, m, w.cols, code_format(w.type)->m_group != 0);
+  run_tasks(pool_, q.tiling.tiles, w.cols * k_.row_tile, c.cancel,
+            [&](int64_t t, int) { quantise_tile(q, row_ptrs_.data() + q.tiling.first(t), t); });
+  product_int(w, q, c.cancel, done);
 }
 
 }  // namespace strata::cpu

@@ -104,7 +104,7 @@ struct Engine::Sweep {
 };
 
 Engine::Engine(const std::string& path, const EngineConfig& config, Cancel* cancel) : config_(config) {
-  one_of("activations", config_.activations, {"auto", "f32"});
+  one_of("activations", config_.activations, {"auto", "int16", "f32"});
   one_of("kv_type", config_.kv_type, {"auto", "f16", "f32"});
   one_of("backend", config_.backend, {"cpu", "reference"});
   in_range("prompt_chunk", config_.prompt_chunk, 1, 65536);
@@ -124,7 +124,9 @@ Engine::Engine(const std::string& path, const EngineConfig& config, Cancel* canc
   config_.prompt_chunk = std::min(config_.prompt_chunk, config_.context);
   program_ = model::build_program(model_, {config_.kv_type == "f16" ? DType::f16 : DType::f32});
   table_ = expert_table(model_);
-  backend_ = std::make_unique<cpu::Backend>(model_, program_, kernels, config_.threads, config_.backend == "reference");
+  backend_ = std::make_unique<cpu::Backend>(model_, program_, kernels, config_.threads,
+                                            config_.activations == "f32" ? cpu::Activations::F32 : cpu::Activations::Int16,
+                                            config_.backend == "reference");
   make_plan();
 
   backend_->load(
@@ -177,7 +179,7 @@ void Engine::make_plan() {
   plan_.add(kCacheLine, Session::cache_bytes(program_, config_.context));
   plan_.add(kSweepLine, sweep + yr);
   plan_.add(kChunkLine, chunk);
-  plan_.add("thread scratch", cpu::Backend::scratch_bytes(model_, config_.threads, rows, config_.context));
+  plan_.add("thread scratch", cpu::Backend::scratch_bytes(model_, program_, config_.threads, rows, config_.context));
 
   const auto total = static_cast<int64_t>(hp.n_expert) * hp.n_layer;
   const auto least = static_cast<int64_t>(hp.n_expert_used);

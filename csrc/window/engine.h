@@ -23,7 +23,7 @@
 namespace strata::window {
 
 struct EngineConfig {
-  std::string activations = "auto";  // "auto", "f32"
+  std::string activations = "auto";  // "auto" (= "int16"), "int16", "f32"
   std::string kv_type = "auto";      // "auto", "f16", "f32"
   std::string backend = "cpu";       // "cpu", "reference"
   std::string isa = "auto";
@@ -75,6 +75,7 @@ class Engine {
   uint64_t slot_bytes() const { return stream::Arena::slot_bytes(table_); }
   const char* isa() const { return backend_->kernels().name; }
   int threads() const { return backend_->threads(); }
+  const cpu::Backend& backend() const { return *backend_; }
 
  private:
   struct Sweep;  // one sweep being run

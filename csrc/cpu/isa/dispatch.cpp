@@ -25,12 +25,21 @@ bool can_avx512() {
 #endif
 }
 
+bool can_vnni() {
+#if defined(STRATA_X86)
+  return can_avx512() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 const Kernels& select_kernels(const char* isa) {
   const std::string want = isa;
   const bool any = want == "auto";
 #if defined(STRATA_X86)
+  if ((any || want == "avx512vnni") && can_vnni()) return kAvx512Vnni;
   if ((any || want == "avx512") && can_avx512()) return kAvx512;
   if ((any || want == "avx2") && can_avx2()) return kAvx2;
 #elif defined(STRATA_ARM64)
@@ -40,6 +49,7 @@ const Kernels& select_kernels(const char* isa) {
   std::string allowed = "auto, portable";
   if (can_avx2()) allowed += ", avx2";
   if (can_avx512()) allowed += ", avx512";
+  if (can_vnni()) allowed += ", avx512vnni";
 #if defined(STRATA_ARM64)
   allowed += ", neon";
 #endif
