@@ -13,7 +13,7 @@
 namespace strata {
 
 File::File(const std::string& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // else a FIFO without a writer would hang here
   if (fd_ < 0) throw ModelFormatError(std::string("cannot be opened: ") + std::strerror(errno), path);
   struct stat st {};
   if (::fstat(fd_, &st) != 0 || !S_ISREG(st.st_mode)) {

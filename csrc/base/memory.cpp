@@ -79,6 +79,11 @@ Pages MemoryPlan::take(const std::string& name, uint64_t bytes) {
   }
 }
 
+Pages MemoryPlan::take_all(const std::string& name) {
+  const Line& l = line(name);
+  return take(name, l.bytes - l.taken);
+}
+
 void MemoryPlan::give_back(const std::string& name, uint64_t bytes) {
   Line& l = line(name);
   l.taken -= std::min(l.taken, bytes);

@@ -41,6 +41,7 @@ class MemoryPlan {
   std::string to_text() const;
   // Memory under a line; throws OutOfMemoryPlanError when the line would be exceeded or the system has no memory.
   Pages take(const std::string& name, uint64_t bytes);
+  Pages take_all(const std::string& name);  // what is left of the line
   void give_back(const std::string& name, uint64_t bytes);
   // Widens a line so that `bytes` more can be taken from it (a further session); throws when the machine has no room.
   void make_room(const std::string& name, uint64_t bytes);

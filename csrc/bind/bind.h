@@ -6,9 +6,14 @@
 
 #include <string>
 
+#include <string>
+
 namespace strata::bind {
 
 namespace py = pybind11;
+
+// A path given as str, bytes or os.PathLike, as the bytes the file system knows it by.
+std::string fs_bytes(const py::object& path);
 
 // Text that may hold any bytes (paths, strings of a file); what is not UTF-8 becomes surrogates, as os.fsdecode does.
 py::str text(const std::string& s);

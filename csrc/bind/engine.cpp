@@ -87,6 +87,17 @@ EngineConfig config_from(const py::dict& d) {
   take(d, "backend", c.backend);
   take(d, "isa", c.isa);
   take(d, "context", c.context);
+  take(d, "prompt_sweep", c.prompt_sweep);
+  take(d, "io_threads", c.io_threads);
+  take(d, "prompt_pred", c.prompt_pred);
+  take(d, "prompt_pred_min", c.prompt_pred_min);
+  take(d, "ple_async", c.ple_async);
+  take(d, "direct_io", c.direct_io);
+  take(d, "stream_fake", c.stream_fake);
+  take(d, "ram_gb", c.ram_gb);
+  take(d, "fault_delay_us", c.fault_delay_us);
+  take(d, "fault_eio_at", c.fault_eio_at);
+  take(d, "fault_short_reads", c.fault_short_reads);
   take(d, "prompt_chunk", c.prompt_chunk);
   take(d, "arena_gb", c.arena_gb);
   take(d, "arena_slots", c.arena_slots);
@@ -109,21 +120,39 @@ py::dict info_of(const Engine& e) {
   return d;
 }
 
-py::dict effective_of(const Engine& e) {
-  const EngineConfig& c = e.effective();
+py::dict config_dict(const EngineConfig& c) {
   py::dict d;
-  d["activations"] = e.backend().activations() == cpu::Activations::F32 ? "f32" : "int16";
+  d["activations"] = c.activations == "f32" || c.backend == "reference" ? "f32" : "int16";
   d["kv_type"] = c.kv_type;
   d["backend"] = c.backend;
-  d["isa"] = e.isa();
+  d["isa"] = c.isa;
   d["context"] = c.context;
   d["prompt_chunk"] = c.prompt_chunk;
-  d["arena_slots"] = e.arena_slots();
-  d["arena_bytes"] = e.slot_bytes() * static_cast<uint64_t>(e.arena_slots());
-  d["threads"] = e.threads();
+  d["prompt_sweep"] = c.prompt_sweep;
+  d["arena_slots"] = c.arena_slots;
+  d["arena_gb"] = c.arena_gb;
+  d["threads"] = c.threads;
+  d["io_threads"] = c.io_threads;
+  d["prompt_pred"] = c.prompt_pred;
+  d["prompt_pred_min"] = c.prompt_pred_min;
+  d["ple_async"] = c.ple_async;
+  d["direct_io"] = c.direct_io;
+  d["stream_fake"] = c.stream_fake;
   d["qsa_ratio"] = c.qsa_ratio;
   d["dump_moe"] = c.dump_moe.empty() ? py::object(py::none()) : py::object(py::str(c.dump_moe));
   return d;
+}
+
+py::dict effective_of(const Engine& e) {
+  py::dict d = config_dict(e.effective());
+  d["isa"] = e.isa();
+  return d;
+}
+
+py::list lines_of(const MemoryPlan& plan) {
+  py::list l;
+  for (const MemoryPlan::Line& line : plan.lines()) l.append(py::make_tuple(line.name, line.bytes));
+  return l;
 }
 
 py::dict counters_dict(const stream::Counters& c) {
@@ -138,7 +167,10 @@ py::dict counters_dict(const stream::Counters& c) {
   d["cancelled"] = c.cancelled;
   d["reads"] = c.reads;
   d["bytes_read"] = c.bytes;
+  d["late"] = c.late;
+  d["pending"] = c.pending;
   d["exposed_seconds"] = c.exposed_seconds;
+  d["read_seconds"] = c.read_seconds;
   return d;
 }
 
@@ -164,13 +196,14 @@ py::tuple prefill(EngineHandle& handle, SessionHandle& session, const py::array_
   if (!progress.is_none())
     report = [&](const window::Progress& p) {
       const py::gil_scoped_acquire gil;
-      py::dict d = counters_dict(*p.counters);
+      py::dict d = counters_dict(p.experts);
       d["layer"] = p.layer;
       d["n_layer"] = p.n_layer;
       d["chunk"] = p.chunk;
       d["n_chunk"] = p.n_chunk;
       d["tokens_done"] = p.tokens_done;
       d["tokens"] = p.tokens;
+      d["sweep_tokens"] = p.sweep_tokens;
       d["seconds"] = p.seconds;
       progress(d);
     };
@@ -189,7 +222,11 @@ py::tuple prefill(EngineHandle& handle, SessionHandle& session, const py::array_
   d["sweeps"] = stats.sweeps;
   d["seconds"] = stats.seconds;
   d["tokens_per_second"] = stats.seconds > 0 ? static_cast<double>(stats.tokens) / stats.seconds : 0.0;
+  d["exposed_by_layer"] = stats.exposed_by_layer;
+  d["stream_fake"] = stats.fake;
   d["table_rows"] = stats.table_rows;
+  d["table_reads"] = stats.table_reads;
+  d["table_wait_seconds"] = stats.table_wait_seconds;
   d["table_bytes"] = stats.table_bytes;
   return py::make_tuple(out, d);
 }
@@ -210,24 +247,20 @@ void init_engine(py::module_& m) {
       });
 
   py::class_<EngineHandle>(m, "Engine")
-      .def(py::init([](const std::string& path, const py::dict& config) {
+      .def(py::init([](const py::object& path, const py::dict& config) {
+             const std::string file = fs_bytes(path);
              const EngineConfig c = config_from(config);
              Cancel cancel;
              cancel.hook = look_for_signals;
              const py::gil_scoped_release release;
-             return EngineHandle{std::make_shared<Engine>(path, c, &cancel)};
+             return EngineHandle{std::make_shared<Engine>(file, c, &cancel)};
            }),
            py::arg("path"), py::arg("config"))
       .def("close", [](EngineHandle& e) { e.engine.reset(); })
       .def_property_readonly("info", [](const EngineHandle& e) { return info_of(e.get()); })
-      .def_property_readonly("warnings", [](const EngineHandle& e) { return e.get().model().warnings; })
+      .def_property_readonly("warnings", [](const EngineHandle& e) { return e.get().warnings(); })
       .def_property_readonly("effective", [](const EngineHandle& e) { return effective_of(e.get()); })
-      .def_property_readonly("plan",
-                             [](const EngineHandle& e) {
-                               py::list l;
-                               for (const MemoryPlan::Line& line : e.get().plan().lines()) l.append(py::make_tuple(line.name, line.bytes));
-                               return l;
-                             })
+      .def_property_readonly("plan", [](const EngineHandle& e) { return lines_of(e.get().plan().memory); })
       .def("program",
            [](const EngineHandle& e) {
              const program::Program& p = e.get().program();
@@ -238,6 +271,25 @@ void init_engine(py::module_& m) {
       .def("session", [](const EngineHandle& e) { return SessionHandle{e.engine, e.get().new_session()}; })
       .def("prefill", &prefill, py::arg("session"), py::arg("tokens"), py::arg("logits") = "last", py::arg("progress") = py::none(),
            py::arg("taps") = py::none());
+
+  // The memory plan of a load, from the file's header alone: lines, the values in force, the memory it was made for.
+  m.def(
+      "memory_plan",
+      [](const py::object& path, const py::dict& config) {
+        const std::string file = fs_bytes(path);
+        const EngineConfig c = config_from(config);
+        window::Plan plan;
+        {
+          const py::gil_scoped_release release;
+          plan = Engine::plan_only(file, c);
+        }
+        py::dict d;
+        d["lines"] = lines_of(plan.memory);
+        d["config"] = config_dict(plan.config);
+        d["available"] = plan.available;
+        return d;
+      },
+      py::arg("path"), py::arg("config"));
 }
 
 }  // namespace strata::bind

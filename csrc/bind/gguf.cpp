@@ -13,10 +13,6 @@ namespace {
 using gguf::FileSet;
 using gguf::Kind;
 
-std::string fs_bytes(const py::object& path) {
-  return py::cast<std::string>(py::module_::import("os").attr("fsencode")(path));
-}
-
 bool is_signed(Kind k) { return k == Kind::i8 || k == Kind::i16 || k == Kind::i32 || k == Kind::i64; }
 
 template <class T, class Items>

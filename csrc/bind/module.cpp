@@ -3,6 +3,10 @@
 
 namespace strata::bind {
 
+std::string fs_bytes(const py::object& path) {
+  return py::cast<std::string>(py::module_::import("os").attr("fsencode")(path));
+}
+
 PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = STRATA_VERSION;
   init_errors(m);

@@ -2,6 +2,7 @@
 #include "quant/quant.h"
 
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -62,7 +63,9 @@ py::array_t<float> dequantize(const TypeArg& type, const py::object& data) {
   return out;
 }
 
-py::array_t<uint8_t> quantize(const TypeArg& type, const py::array_t<float, py::array::c_style | py::array::forcecast>& x) {
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+py::array_t<uint8_t> quantize(const TypeArg& type, const Floats& x) {
   const quant::TypeInfo& t = find_type(type);
   if (x.ndim() == 0) throw InputError("quantize needs an array with at least one axis");
   const int64_t columns = x.shape(x.ndim() - 1);
@@ -100,7 +103,7 @@ void init_quant(py::module_& m) {
         "Raises InputError on an unknown type, another row length, a value that is not finite, or a scale that the\n"
         "format cannot hold.");
   m.def("quant_types", &quant_types,
-        "The readable tensor types, ascending by number: (name, number in the file, values per block, bytes per block).");
+        "The readable tensor types, ascending by number: (name, number, values per block, bytes per block).");
 }
 
 }  // namespace strata::bind

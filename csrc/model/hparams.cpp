@@ -105,11 +105,13 @@ class HParamReader {
 
   // Keys that nothing writes for this architecture, but that would ask for another forward pass.
   void refuse_variants() {
-    const std::string scaling = meta_.text_if("rope.scaling.type").value_or("");
-    const double factor = meta_.number_or("rope.scaling.factor", 1);
-    if (factor != 1 || (!scaling.empty() && scaling != "none" && !meta_.has("rope.scaling.factor")))
-      meta_.fail("rope.scaling.type", "rope scaling (type " + gguf::quote(scaling) + ", factor " +
-                                          std::to_string(factor) + ") is not supported");
+    const std::string scaling = meta_.text_if("rope.scaling.type").value_or("none");
+    if (meta_.has("rope.scaling.factor")) {
+      if (const double factor = meta_.number("rope.scaling.factor"); factor != 1)
+        meta_.fail("rope.scaling.factor", "is " + std::to_string(factor) + ": rope scaling is not supported");
+    } else if (scaling != "none") {
+      meta_.fail("rope.scaling.type", "is " + gguf::quote(scaling) + ": rope scaling is not supported");
+    }
     for (const char* key : {"rope.scale_linear", "rope.scaling.attn_factor"})
       if (meta_.number_or(key, 1) != 1) meta_.fail(key, "is not 1: rope scaling is not supported");
     const double scale = meta_.number_or("attention.scale", 0),

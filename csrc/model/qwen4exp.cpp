@@ -212,6 +212,13 @@ class Builder {
     add(OpKind::Router, {read(logits)}, {write(p_.ids), write(p_.weights)}, [&](Params& p) { p.k = hp_.n_expert_used; });
     tap("router_ids", p_.ids);
     tap("router_weights", p_.weights);
+    if (!options_.lookahead || layer_ + 1 == hp_.n_layer) return;
+    // A guess at the next layer's experts: its router on this layer's router input. It changes what is read ahead, never
+    // what is computed.
+    const BufferId unused = buffer("next_wts", Scope::Chunk, hp_.n_expert_used);
+    p_.next_ids = buffer("next_ids", Scope::Chunk, hp_.n_expert_used, DType::i32);
+    matmul(p_.moe_in, m_.layers[static_cast<size_t>(layer_) + 1].router, logits);
+    add(OpKind::Router, {read(logits)}, {write(p_.next_ids), write(unused)}, [&](Params& p) { p.k = hp_.n_expert_used; });
   }
 
   // moe_out starts as sigmoid(gate) * shared expert; the routed experts are added in rising number.

@@ -8,6 +8,7 @@ namespace strata::model {
 
 struct ProgramOptions {
   program::DType kv_type = program::DType::f16;
+  bool lookahead = false;  // after each router, the next layer's router on the same input (Program::next_ids)
 };
 
 // Segments for all layers. Formulas: docs/file-format.md ("The forward pass").

@@ -113,6 +113,7 @@ struct Program {
 
   // Buffers that the window fills or reads.
   BufferId residual = -1, ngram = -1, moe_in = -1, moe_out = -1, ids = -1, weights = -1, logits = -1;
+  BufferId next_ids = -1;  // guessed experts of the next layer, where the program makes a guess
 
   BufferId find(const std::string& name) const;  // -1 when there is none
 };

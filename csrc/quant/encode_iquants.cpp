@@ -18,14 +18,18 @@ constexpr int kMaxEntries = 2048;
 // A grid by columns, with the squared length of each entry + shift.
 struct Grid {
   int entries, width;
-  float largest;               // magnitude
-  std::vector<float> columns;  // [width][entries]
-  std::vector<float> norms;    // [entries], entries shifted by +shift
+  float largest;                   // magnitude
+  std::vector<float> columns;      // [width][entries]
+  std::vector<float> norms;        // [entries], entries shifted by +shift
   std::vector<float> norms_minus;  // the same for -shift
 
   template <typename T>
   Grid(const T* table, int entries_, int width_, float shift = 0.0f)
-      : entries(entries_), width(width_), largest(0.0f), columns(static_cast<size_t>(entries_) * width_), norms(entries_),
+      : entries(entries_),
+        width(width_),
+        largest(0.0f),
+        columns(static_cast<size_t>(entries_) * width_),
+        norms(entries_),
         norms_minus(entries_) {
     for (int j = 0; j < entries; ++j) {
       for (int i = 0; i < width; ++i) {
@@ -78,7 +82,8 @@ Nearest nearest(const std::vector<float>& norms, const float* dots, float t) {
   return best;
 }
 
-// Group scales t[groups] as d * (base + step * code): picks d, then the nearest code for each; t becomes what is stored.
+// Group scales t[groups] as d * (base + step * code): picks d, then the nearest code for each. t becomes what the
+// block stores.
 uint16_t store_scales(float* t, int groups, float base, float step, int codes, uint8_t* code) {
   const uint16_t half = scale_to_half(*std::max_element(t, t + groups) / (base + step * static_cast<float>(codes - 1)));
   const float d = widen_half(half);
@@ -227,7 +232,7 @@ Fit1 fit_iq1(const float* x, int groups) {
   return f;
 }
 
-// Index of the level of IQ4_NL nearest to x / t, ends and ties included; -> squared error.
+// Codes of the levels of IQ4_NL, times t, that are nearest to n values; of equals the lowest. -> squared error.
 float nearest_iq4(const float* x, int n, float t, uint8_t* q) {
   float total = 0.0f;
   for (int i = 0; i < n; ++i) {

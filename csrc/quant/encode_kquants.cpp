@@ -8,7 +8,7 @@ namespace {
 
 // y = d * scale * c - m * minimum
 struct WithMinimum {
-  uint16_t d, m;         // halves
+  uint16_t d, m;                   // halves
   uint8_t scale[16], minimum[16];  // per group
   uint8_t code[256];
 };
@@ -101,7 +101,8 @@ void encode_q3_k(const float* x, uint8_t* out) {
   pack_pairs(f.code, 256, 32, out + 32);
   for (int j = 0; j < 8; ++j) out[96 + j] = static_cast<uint8_t>((s[j] & 15) | (s[j + 8] & 15) << 4);
   for (int j = 0; j < 4; ++j) {
-    out[104 + j] = static_cast<uint8_t>(s[j] >> 4 | (s[j + 4] >> 4) << 2 | (s[j + 8] >> 4) << 4 | (s[j + 12] >> 4) << 6);
+    const int high = s[j] >> 4 | (s[j + 4] >> 4) << 2 | (s[j + 8] >> 4) << 4 | (s[j + 12] >> 4) << 6;
+    out[104 + j] = static_cast<uint8_t>(high);
   }
   store_u16(out + 108, f.d);
 }

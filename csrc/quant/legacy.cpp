@@ -16,9 +16,18 @@ inline void nibbles32(const uint8_t* q, int32_t* c) {
   }
 }
 
+// Masks in a table, because not every vector unit can shift each lane by its own count.
+struct Bits32 {
+  uint32_t mask[32];
+  constexpr Bits32() : mask{} {
+    for (int i = 0; i < 32; ++i) mask[i] = uint32_t{1} << i;
+  }
+};
+constexpr Bits32 kBits32;
+
 // The fifth bit of value e is bit e of h.
 inline void fifth_bits32(uint32_t h, int32_t* c) {
-  for (int i = 0; i < 32; ++i) c[i] |= (h & (1u << i)) ? 16 : 0;
+  for (int i = 0; i < 32; ++i) c[i] |= (h & kBits32.mask[i]) != 0 ? 16 : 0;
 }
 
 // MXFP4 values under the two scales that are float32 denormals, 2^-128 and 2^-127. Made at compile time, so that
@@ -36,7 +45,7 @@ constexpr TinyFp4 kTinyFp4;
 }  // namespace
 
 // 34 bytes: d half, 32 signed bytes. y = d * c.
-void decode_q8_0(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_q8_0(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 34, dst += 32) {
     const float d = load_half(src);
     int8_t q[32];
@@ -46,7 +55,7 @@ void decode_q8_0(const uint8_t* src, float* dst, int64_t blocks) {
 }
 
 // 18 bytes: d half, 32 nibbles. y = d * (c - 8).
-void decode_q4_0(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_q4_0(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 18, dst += 32) {
     const float d = load_half(src);
     int32_t c[32];
@@ -56,7 +65,7 @@ void decode_q4_0(const uint8_t* src, float* dst, int64_t blocks) {
 }
 
 // 20 bytes: d half, m half, 32 nibbles. y = d * c + m.
-void decode_q4_1(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_q4_1(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 20, dst += 32) {
     const float d = load_half(src), m = load_half(src + 2);
     int32_t c[32];
@@ -66,7 +75,7 @@ void decode_q4_1(const uint8_t* src, float* dst, int64_t blocks) {
 }
 
 // 22 bytes: d half, 32 fifth bits, 32 nibbles. y = d * (c - 16).
-void decode_q5_0(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_q5_0(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 22, dst += 32) {
     const float d = load_half(src);
     int32_t c[32];
@@ -77,7 +86,7 @@ void decode_q5_0(const uint8_t* src, float* dst, int64_t blocks) {
 }
 
 // 24 bytes: d half, m half, 32 fifth bits, 32 nibbles. y = d * c + m.
-void decode_q5_1(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_q5_1(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 24, dst += 32) {
     const float d = load_half(src), m = load_half(src + 2);
     int32_t c[32];
@@ -88,19 +97,21 @@ void decode_q5_1(const uint8_t* src, float* dst, int64_t blocks) {
 }
 
 // 18 bytes: d half, 32 nibbles. y = d * iq4[c].
-void decode_iq4_nl(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_iq4_nl(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 18, dst += 32) {
     const float d = load_half(src);
     const uint8_t* q = src + 2;
+    float level[16];
+    for (int c = 0; c < 16; ++c) level[c] = d * kvalues_iq4_f32[c];
     for (int i = 0; i < 16; ++i) {
-      dst[i] = d * kvalues_iq4_f32[q[i] & 15];
-      dst[i + 16] = d * kvalues_iq4_f32[q[i] >> 4];
+      dst[i] = level[q[i] & 15];
+      dst[i + 16] = level[q[i] >> 4];
     }
   }
 }
 
 // 17 bytes: scale exponent s, 32 nibbles. y = 2^(s - 128) * fp4[c].
-void decode_mxfp4(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_mxfp4(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 17, dst += 32) {
     const uint8_t* q = src + 1;
     float value[16];
@@ -119,7 +130,7 @@ void decode_mxfp4(const uint8_t* src, float* dst, int64_t blocks) {
 
 // 36 bytes: four UE4M3 scales, then 8 bytes for each sub-block of 16 (low nibbles values 0..7, high nibbles 8..15).
 // y = ue4m3(s) / 2 * fp4[c], fp4 holding doubled values.
-void decode_nvfp4(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_nvfp4(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 36, dst += 64) {
     for (int g = 0; g < 4; ++g) {
       const float d = std::bit_cast<float>(ue4m3_half[src[g]]);
@@ -134,7 +145,7 @@ void decode_nvfp4(const uint8_t* src, float* dst, int64_t blocks) {
 }
 
 // 18 bytes: d half, 128 bits. y = bit ? d : -d.
-void decode_q1_0(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_q1_0(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 18, dst += 128) {
     const uint32_t d = std::bit_cast<uint32_t>(load_half(src));
     for (int i = 0; i < 16; ++i) {
@@ -147,7 +158,7 @@ void decode_q1_0(const uint8_t* src, float* dst, int64_t blocks) {
 }
 
 // 18 bytes: d half, 64 codes of 2 bits, four neighbours in a byte. y = d * (c - 1).
-void decode_q2_0(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_q2_0(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 18, dst += 64) {
     const float d = load_half(src);
     for (int i = 0; i < 16; ++i) {

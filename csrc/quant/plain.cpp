@@ -33,16 +33,16 @@ uint16_t float_to_half(float f) {
   return static_cast<uint16_t>(sign | half);
 }
 
-void decode_f32(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_f32(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   if (blocks > 0) std::memcpy(dst, src, static_cast<size_t>(blocks) * 4);
 }
 
-void decode_f16(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_f16(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (int64_t i = 0; i < blocks; ++i) dst[i] = load_half(src + 2 * i);
 }
 
 // The upper half of a float32.
-void decode_bf16(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_bf16(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (int64_t i = 0; i < blocks; ++i) {
     const uint32_t bits = uint32_t{load_u16(src + 2 * i)} << 16;
     std::memcpy(dst + i, &bits, sizeof bits);  // as bits: a signalling NaN stays what it is

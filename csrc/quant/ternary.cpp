@@ -23,7 +23,7 @@ inline void trits(const uint8_t* q, float d, float* y) {
 }  // namespace
 
 // 54 bytes: 32 bytes of five digits, 16 bytes of five, 4 bytes of four, d half. y = d * (c - 1).
-void decode_tq1_0(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_tq1_0(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 54, dst += 256) {
     const float d = load_half(src + 52);
     trits<32, 5>(src, d, dst);
@@ -34,7 +34,7 @@ void decode_tq1_0(const uint8_t* src, float* dst, int64_t blocks) {
 
 // 66 bytes: 64 bytes of 2-bit codes (a run of 32 bytes holds four runs of 32 values, lowest bits first), d half.
 // y = d * (c - 1).
-void decode_tq2_0(const uint8_t* src, float* dst, int64_t blocks) {
+void decode_tq2_0(const uint8_t* __restrict src, float* __restrict dst, int64_t blocks) {
   for (; blocks > 0; --blocks, src += 66, dst += 256) {
     const float d = load_half(src + 64);
     for (int n = 0; n < 8; ++n) {

@@ -1,7 +1,11 @@
-// Slots of memory for experts. A slot holds one expert, all parts; which expert stays is decided by last use.
+// Slots of memory for experts, in one size class per distinct size. Decides which expert gives way; knows no threads: the
+// stream calls it under its lock.
+//
+// An expert that nobody needs or guesses is *idle*. Idle experts give way in this order: those marked first-out (wrong
+// guesses), the rest by last use, and at last the hot set: per layer, the experts with the largest learnt share of rows
+// (half-life 256 rows), as many as the layer's quota. A prompt reads past the hot set, so that decode finds it warm.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -11,39 +15,70 @@
 
 namespace strata::stream {
 
+inline constexpr const char* kArenaLine = "expert arena";
+
+struct ArenaPlan {
+  std::vector<int> class_of;        // [layer]
+  std::vector<uint64_t> slot_bytes; // [class]
+  std::vector<int> slots;           // [class]
+  uint64_t bytes = 0;               // of all slots
+  int total() const;
+};
+// Shares `slots` (or, when it is 0, `bytes`) out over the size classes by the layers in each; every class gets at least
+// `least` slots and at most all its experts.
+ArenaPlan plan_arena(const ExpertTable& table, int64_t slots, double bytes, int least, uint64_t alignment);
+
 class Arena {
  public:
-  // Bytes of a slot that fits every layer's experts; parts start at multiples of 64 bytes.
-  static uint64_t slot_bytes(const ExpertTable& table);
+  Arena(const ExpertTable& table, const ArenaPlan& plan, MemoryPlan& memory);
 
-  Arena(const ExpertTable& table, MemoryPlan& plan, int slots);
+  int slots_for(int layer) const { return plan_.slots[cls(layer)]; }
+  int total() const { return plan_.total(); }
+  bool several_classes() const { return plan_.slots.size() > 1; }
+  bool same_class(int layer, int other) const { return cls(layer) == cls(other); }
+  std::byte* data(int slot) const { return slot_[static_cast<size_t>(slot)].data; }
 
-  int slots() const { return static_cast<int>(slot_.size()); }
-  // Slot that holds the expert, or -1.
-  int find(int layer, int expert) const { return where_[index(layer, expert)]; }
-  // Takes the least recently used slot that is not pinned for this expert, which it holds from now on, pinned. -1 when
-  // every slot is pinned.
-  int claim(int layer, int expert);
-  void pin(int slot);    // a pinned slot is never reused; pinning counts as use
-  void unpin(int slot);
-  void forget(int slot); // its bytes are not what they should be (a read failed)
-  void clear();          // forgets all experts; nothing may be pinned
+  // A slot for an expert of `layer`: an unused one, else the idle expert that gives way (its key goes to `evicted`). -1 when
+  // there is none. Only an urgent claim may take from the hot set.
+  int claim(int layer, bool urgent, int32_t& evicted);
+  // The slot's expert is idle from now on / no longer idle.
+  void make_idle(int slot, int32_t key, bool first_out);
+  void make_busy(int slot);
+  void release(int slot);  // holds nothing any more
 
-  std::byte* part(int slot, int layer, int i) const;
+  // The layer's pass over `total` rows, expert e used by rows[e] of them: updates shares and the wanted hot set.
+  void observe(int layer, const std::vector<int32_t>& rows, int64_t total);
+  double share(int layer, int expert) const { return share_[index(layer, expert)]; }
+  bool hot(int layer, int expert) const { return hot_[index(layer, expert)] != 0; }
 
  private:
+  enum List : uint8_t { kNone, kCold, kHot };
   struct Slot {
-    int layer = -1, expert = -1, pins = 0;
-    uint64_t used = 0;
+    std::byte* data = nullptr;
+    int cls = 0;
+    List list = kNone;
+    int32_t key = -1, prev = -1, next = -1;
   };
-  size_t index(int layer, int expert) const { return static_cast<size_t>(layer) * static_cast<size_t>(table_.n_expert) + static_cast<size_t>(expert); }
+  struct Ends {
+    int32_t head = -1, tail = -1;  // head gives way first
+  };
+  size_t cls(int layer) const { return static_cast<size_t>(plan_.class_of[static_cast<size_t>(layer)]); }
+  size_t index(int layer, int expert) const {
+    return static_cast<size_t>(layer) * static_cast<size_t>(table_.n_expert) + static_cast<size_t>(expert);
+  }
+  void link(int slot, List list, bool front);
+  void unlink(int slot);
 
   const ExpertTable& table_;
+  ArenaPlan plan_;
   Pages memory_;
-  uint64_t slot_bytes_ = 0;
   std::vector<Slot> slot_;
-  std::vector<int32_t> where_;  // [layer][expert] -> slot or -1
-  uint64_t clock_ = 0;
+  std::vector<std::vector<int32_t>> free_;  // [class]
+  std::vector<Ends> cold_, hot_list_;       // [class]
+  std::vector<double> share_, seen_;        // [layer * experts], [layer]
+  std::vector<uint8_t> hot_, want_;         // [layer * experts]
+  std::vector<int> quota_;                  // [layer] hot experts
+  std::vector<int> hot_count_;              // [layer]
 };
 
 }  // namespace strata::stream

@@ -2,87 +2,496 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <utility>
 
 namespace strata::stream {
 
-Stream::Stream(const std::vector<File>& files, const ExpertTable& table, MemoryPlan& plan, int slots)
-    : files_(files), table_(table), arena_(table, plan, slots), wanted_(static_cast<size_t>(table.n_expert), 0) {}
+namespace {
 
-void Stream::note(int /*layer*/, std::span<const int32_t> used, std::span<const int32_t> /*predicted*/) {
-  for (const int32_t e : used) wanted_[static_cast<size_t>(e)] = 1;
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void Stream::abandon() { std::fill(wanted_.begin(), wanted_.end(), uint8_t{0}); }
+}  // namespace
 
-Groups Stream::at_layer(int layer, Cancel* cancel) {
+Counters operator-(const Counters& a, const Counters& b) {
+  Counters c;
+  c.lookups = a.lookups - b.lookups;
+  c.resident = a.resident - b.resident;
+  c.ahead = a.ahead - b.ahead;
+  c.late = a.late - b.late;
+  c.missed = a.missed - b.missed;
+  c.issued = a.issued - b.issued;
+  c.used = a.used - b.used;
+  c.wasted = a.wasted - b.wasted;
+  c.cancelled = a.cancelled - b.cancelled;
+  c.pending = a.pending - b.pending;
+  c.reads = a.reads - b.reads;
+  c.bytes = a.bytes - b.bytes;
+  c.exposed_seconds = a.exposed_seconds - b.exposed_seconds;
+  c.read_seconds = a.read_seconds - b.read_seconds;
+  return c;
+}
+
+Stream::Stream(Source& source, const ExpertTable& table, const ArenaPlan& plan, MemoryPlan& memory, const StreamConfig& config)
+    : source_(source), table_(table), config_(config), arena_(table, plan, memory) {
+  const auto L = static_cast<size_t>(table.n_layer()), E = static_cast<size_t>(table.n_expert);
+  for (int l = 0; l < table.n_layer(); ++l) layout_.push_back(slot_layout(table, l, Source::kAlignment));
+  entry_.resize(L * E);
+  guesses_.resize(L);
+  wanted_.assign(E, 0);
+  predicted_.assign(E, 0);
+  exposed_.assign(L, 0);
+  if (config.fake) {
+    uint64_t bytes = 0;
+    for (const SlotLayout& s : layout_) bytes += s.bytes;
+    fake_memory_ = Pages(bytes);
+    std::byte* p = fake_memory_.data();
+    for (int l = 0; l < table.n_layer(); ++l) {
+      std::vector<const std::byte*> parts;
+      for (const SlotLayout::Extent& x : layout_[static_cast<size_t>(l)].extents) {
+        const Part first = table.part(l, 0, x.first_part);
+        source.read(first.file, first.offset, x.bytes, p + x.at, l, 0);
+        uint64_t at = first.offset % Source::kAlignment;
+        for (int i = 0; i < x.parts; ++i) {
+          parts.push_back(p + x.at + at);
+          at += table.part(l, 0, x.first_part + i).bytes;
+        }
+      }
+      fake_parts_.push_back(parts);
+      p += layout_[static_cast<size_t>(l)].bytes;
+    }
+    return;
+  }
+  for (int i = 0; i < std::max(1, config.io_threads); ++i) readers_.emplace_back([this] { read_loop(); });
+}
+
+Stream::~Stream() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_all();
+  for (std::thread& t : readers_) t.join();
+}
+
+const std::byte* Stream::part(size_t key, int i) const {
+  const auto E = static_cast<size_t>(table_.n_expert);
+  const auto layer = key / E;
+  const auto expert = static_cast<int>(key % E);
+  const SlotLayout& s = layout_[layer];
+  const SlotLayout::Extent& x = s.extents[s.extent_of[static_cast<size_t>(i)]];
+  const uint64_t start = table_.part(static_cast<int>(layer), expert, x.first_part).offset;
+  return arena_.data(entry_[key].slot) + x.at + start % Source::kAlignment + s.inside[static_cast<size_t>(i)];
+}
+
+// ---- asking and guessing
+
+void Stream::queue(size_t key, bool urgent) {
+  Entry& e = entry_[key];
+  e.state = kQueued;
+  e.urgent = urgent;
+  (urgent ? urgent_ : ahead_).push_back(key);
+  work_.notify_one();
+}
+
+// The layer that is running needs the expert.
+void Stream::ask(int layer, int expert) {
+  const size_t key = key_of(layer, expert);
+  Entry& e = entry_[key];
+  ++count_.lookups;
+  if (e.role == kGuess) {
+    if (e.held) {
+      ++count_.resident;
+    } else {
+      ++count_.ahead;
+      ++count_.used;
+      --count_.pending;
+      if (e.state != kReady) ++count_.late;
+    }
+    e.held = false;
+    if (e.state == kQueued) queue(key, true);
+  } else if (e.state == kReady) {
+    ++count_.resident;
+    arena_.make_busy(e.slot);
+  } else if (e.state == kReading) {  // a wrong guess of an earlier pass, still on its way; it was counted then
+    ++count_.ahead;
+    ++count_.late;
+  } else {
+    ++count_.missed;
+    ++count_.issued;
+    ++count_.used;
+    queue(key, true);
+  }
+  e.role = kActive;
+}
+
+void Stream::guess(int layer, const std::vector<int32_t>& order) {
+  for (const int32_t expert : order) {
+    const size_t key = key_of(layer, expert);
+    Entry& e = entry_[key];
+    if (e.role != kIdle) continue;
+    if (e.state == kReady) {
+      arena_.make_busy(e.slot);
+      e.held = true;
+    } else if (e.state == kAbsent) {
+      ++count_.issued;
+      ++count_.pending;
+      queue(key, false);
+    } else {
+      continue;  // still being read for an earlier pass
+    }
+    e.role = kGuess;
+    guesses_[static_cast<size_t>(layer)].push_back(key);
+  }
+}
+
+// Experts that more likely than not are used by at least one of `rows` rows, the most popular first.
+void Stream::guess_by_profile(int layer, int64_t rows) {
+  std::vector<int32_t> order;
+  for (int e = 0; e < table_.n_expert; ++e) {
+    const double p = std::min(1.0, arena_.share(layer, e));
+    if (1 - std::pow(1 - p, static_cast<double>(rows)) >= 0.5) order.push_back(e);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return arena_.share(layer, a) > arena_.share(layer, b); });
+  guess(layer, order);
+}
+
+void Stream::drop_guess(size_t key) {
+  Entry& e = entry_[key];
+  e.role = kIdle;
+  if (e.held) {
+    e.held = false;
+    make_idle(key, false);
+    return;
+  }
+  --count_.pending;
+  if (e.state == kQueued) {
+    e.state = kAbsent;
+    ++count_.cancelled;
+    return;
+  }
+  ++count_.wasted;
+  if (e.state == kReady) make_idle(key, true);  // else the reader does it when the bytes are there
+}
+
+void Stream::drop_guesses(int layer) {
+  for (const size_t key : guesses_[static_cast<size_t>(layer)])
+    if (entry_[key].role == kGuess) drop_guess(key);
+  guesses_[static_cast<size_t>(layer)].clear();
+}
+
+void Stream::make_idle(size_t key, bool first_out) {
+  arena_.make_idle(entry_[key].slot, static_cast<int32_t>(key), first_out);
+  work_.notify_all();  // a reader may have waited for a slot
+}
+
+void Stream::let_go(size_t key) {
+  Entry& e = entry_[key];
+  if (e.role != kActive) return;
+  e.role = kIdle;
+  if (e.state == kQueued) {
+    e.state = kAbsent;
+    --count_.used;
+    ++count_.cancelled;
+  } else if (e.state == kReading) {
+    --count_.used;
+    ++count_.wasted;
+  } else if (e.state == kReady) {
+    make_idle(key, false);
+  }
+}
+
+// ---- the caller's side
+
+void Stream::begin_sweep(int64_t rows) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (config_.fake || config_.guess == Guess::None || !guesses_[0].empty()) return;
+  guess_by_profile(0, rows);
+}
+
+void Stream::note(int layer, int64_t rows, std::span<const int32_t> used, std::span<const int32_t> predicted) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  rows_ += rows;
+  // Misses become urgent at once, but only while all of them together surely fit beside each other: a layer that does not
+  // fit is run in pieces, and what was read too early would be read twice.
+  const int room = arena_.slots_for(layer) / 2;
+  for (const int32_t e : used) {
+    if (wanted_[static_cast<size_t>(e)]++ == 0 && !config_.fake && asked_in_layer_ < room) {
+      ask(layer, e);
+      ++asked_in_layer_;
+    }
+  }
+  for (const int32_t e : predicted) ++predicted_[static_cast<size_t>(e)];
+}
+
+std::unique_ptr<Groups> Stream::at_layer(int layer, int64_t next_rows, Cancel* cancel) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<int> experts;
   for (int e = 0; e < table_.n_expert; ++e)
     if (wanted_[static_cast<size_t>(e)]) experts.push_back(e);
-  abandon();
-  return Groups(*this, layer, std::move(experts), cancel);
-}
+  size_t run = experts.size();
+  if (config_.fake) {
+    count_.lookups += experts.size();
+    count_.resident += experts.size();
+  } else {
+    // Everything that is needed is known: guesses of this layer that were wrong are taken back.
+    for (const size_t key : guesses_[static_cast<size_t>(layer)])
+      if (entry_[key].role == kGuess && !wanted_[key % static_cast<size_t>(table_.n_expert)]) drop_guess(key);
 
-void Stream::fetch(int layer, int expert, int slot) {
-  const auto start = std::chrono::steady_clock::now();
-  ++counters_.issued;
-  for (int i = 0; i < kParts; ++i) {
-    const Part p = table_.part(layer, expert, i);
-    files_[p.file].read_exact(arena_.part(slot, layer, i), p.bytes, p.offset, layer, expert);
-    ++counters_.reads;
-    counters_.bytes += p.bytes;
-  }
-  ++counters_.used;
-  counters_.exposed_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-Groups::Groups(Stream& stream, int layer, std::vector<int> experts, Cancel* cancel)
-    : stream_(stream), layer_(layer), experts_(std::move(experts)), cancel_(cancel) {}
-
-Groups::~Groups() { release(); }
-
-void Groups::release() {
-  for (const int slot : pinned_) stream_.arena_.unpin(slot);
-  pinned_.clear();
-}
-
-bool Groups::next(std::vector<Expert>& group) {
-  release();
-  group.clear();
-  Arena& arena = stream_.arena_;
-  Counters& count = stream_.counters_;
-  // What is resident stays: pin it before a miss can push it out.
-  const size_t end = std::min(experts_.size(), at_ + static_cast<size_t>(arena.slots()));
-  for (size_t i = at_; i < end; ++i) {
-    const int slot = arena.find(layer_, experts_[i]);
-    if (slot < 0) continue;
-    arena.pin(slot);
-    pinned_.push_back(slot);
-  }
-  for (; at_ < end; ++at_) {
-    if (cancel_) cancel_->poll();
-    const int e = experts_[at_];
-    int slot = arena.find(layer_, e);
-    ++count.lookups;
-    if (slot >= 0) {
-      ++count.resident;
+    const auto slots = static_cast<size_t>(arena_.slots_for(layer));
+    const bool fits = experts.size() <= slots;
+    if (!fits) {
+      // Two runs at a time share what note() has not taken: one in use, one being read. Guesses would only be in the way.
+      drop_guesses(layer);
+      run = std::max<size_t>(1, (slots - std::min(slots, static_cast<size_t>(asked_in_layer_))) / 2);
     } else {
-      ++count.missed;
-      slot = arena.claim(layer_, e);
-      pinned_.push_back(slot);
-      try {
-        stream_.fetch(layer_, e, slot);
-      } catch (...) {
-        ++count.cancelled;
-        arena.forget(slot);
-        throw;
-      }
+      for (const int e : experts)
+        if (entry_[key_of(layer, e)].role != kActive) ask(layer, e);
+      guesses_[static_cast<size_t>(layer)].clear();
     }
-    Expert x;
-    x.id = e;
-    for (int i = 0; i < kParts; ++i) x.part[i] = arena.part(slot, layer_, i);
-    group.push_back(x);
+    arena_.observe(layer, wanted_, rows_);
+
+    // Guesses are queued before anybody waits for this layer's misses.
+    const int next = layer + 1;
+    if (!fits) {
+      // No room to look ahead.
+    } else if (next == table_.n_layer()) {
+      if (next_rows > 0 && config_.guess != Guess::None) guess_by_profile(0, next_rows);
+    } else if (config_.guess == Guess::Profile) {
+      guess_by_profile(next, rows_);
+    } else if (config_.guess == Guess::Router || config_.guess == Guess::Random) {
+      if (config_.guess == Guess::Random)
+        for (int32_t& p : predicted_) {
+          random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
+          p = static_cast<int32_t>(random_ >> 62);
+        }
+      std::vector<int32_t> order;
+      for (int e = 0; e < table_.n_expert; ++e)
+        if (predicted_[static_cast<size_t>(e)] >= std::max(1, config_.guess_min)) order.push_back(e);
+      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return predicted_[static_cast<size_t>(a)] > predicted_[static_cast<size_t>(b)]; });
+      guess(next, order);
+    }
   }
-  return !group.empty();
+  std::fill(wanted_.begin(), wanted_.end(), 0);
+  std::fill(predicted_.begin(), predicted_.end(), 0);
+  rows_ = 0;
+  asked_in_layer_ = 0;
+  return std::unique_ptr<Groups>(new Groups(*this, layer, std::move(experts), run, cancel));
+}
+
+void Stream::abandon() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (size_t key = 0; key < entry_.size(); ++key) let_go(key);
+  for (int l = 0; l < table_.n_layer(); ++l) drop_guesses(l);
+  std::fill(wanted_.begin(), wanted_.end(), 0);
+  std::fill(predicted_.begin(), predicted_.end(), 0);
+  rows_ = 0;
+  asked_in_layer_ = 0;
+  error_ = nullptr;
+}
+
+Counters Stream::counters() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return count_;
+}
+
+std::vector<double> Stream::exposed_by_layer() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return exposed_;
+}
+
+// ---- the readers' side
+
+// A slot for a read that starts now, or -1.
+int Stream::slot_for(size_t key, bool urgent) {
+  const auto layer = static_cast<int>(key / static_cast<size_t>(table_.n_expert));
+  const auto claim = [&] {
+    int32_t evicted = -1;
+    const int slot = arena_.claim(layer, urgent, evicted);
+    if (evicted >= 0) {
+      entry_[static_cast<size_t>(evicted)].state = kAbsent;
+      entry_[static_cast<size_t>(evicted)].slot = -1;
+    }
+    return slot;
+  };
+  const int slot = claim();
+  if (slot >= 0 || !urgent) return slot;
+  // What is needed now goes before what may be needed later: take back the last guess, of the layer farthest ahead.
+  for (size_t l = guesses_.size(); l-- > 0;)
+    for (size_t i = guesses_[l].size(); i-- > 0;) {
+      const size_t k = guesses_[l][i];
+      Entry& e = entry_[k];
+      if (e.role != kGuess || e.state != kReady || !arena_.same_class(static_cast<int>(l), layer)) continue;
+      drop_guess(k);
+      return claim();
+    }
+  return -1;
+}
+
+// The next read whose slot could be had: its entry is kReading, with its slot.
+bool Stream::take(size_t& key) {
+  for (const bool urgent : {true, false}) {
+    std::deque<size_t>& q = urgent ? urgent_ : ahead_;
+    const auto stale = [&](size_t k) { return entry_[k].state != kQueued || entry_[k].urgent != urgent; };
+    // Layers may differ in size class, so a read that finds no slot does not stop those behind it.
+    for (size_t i = 0; i < q.size();) {
+      if (stale(q[i])) {
+        q.erase(q.begin() + static_cast<std::ptrdiff_t>(i));
+        continue;
+      }
+      key = q[i];
+      const int slot = slot_for(key, urgent);
+      if (slot < 0) {
+        if (!arena_.several_classes()) break;
+        ++i;
+        continue;
+      }
+      q.erase(q.begin() + static_cast<std::ptrdiff_t>(i));
+      entry_[key].slot = slot;
+      entry_[key].state = kReading;
+      return true;
+    }
+  }
+  return false;
+}
+
+void Stream::read_loop() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    size_t key = 0;
+    work_.wait(lock, [&] { return stop_ || take(key); });
+    if (stop_) return;
+    const auto layer = static_cast<int>(key / static_cast<size_t>(table_.n_expert));
+    const auto expert = static_cast<int>(key % static_cast<size_t>(table_.n_expert));
+    std::byte* slot = arena_.data(entry_[key].slot);
+    const SlotLayout& layout = layout_[static_cast<size_t>(layer)];
+    lock.unlock();
+
+    std::exception_ptr error;
+    uint64_t bytes = 0, reads = 0;
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      for (const SlotLayout::Extent& x : layout.extents) {
+        const Part p = table_.part(layer, expert, x.first_part);
+        source_.read(p.file, p.offset, x.bytes, slot + x.at, layer, expert);
+        bytes += x.bytes;
+        ++reads;
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const double took = seconds_since(start);
+
+    lock.lock();
+    count_.reads += reads;
+    count_.bytes += bytes;
+    count_.read_seconds += took;
+    Entry& e = entry_[key];
+    if (error) {
+      arena_.release(e.slot);
+      e.slot = -1;
+      e.state = kAbsent;
+      if (e.role == kGuess) {  // asked for in the end, it is read again, and then the error counts
+        e.role = kIdle;
+        --count_.pending;
+        ++count_.wasted;
+      } else if (e.role == kActive) {
+        --count_.used;
+        ++count_.wasted;
+        if (!error_) error_ = error;
+      }
+    } else {
+      e.state = kReady;
+      if (e.role == kIdle) make_idle(key, true);
+    }
+    work_.notify_all();  // a reader may wait for this slot, or for a guess that can be taken back
+    landed_.notify_all();
+  }
+}
+
+// ---- groups
+
+Groups::Groups(Stream& stream, int layer, std::vector<int> experts, size_t run_size, Cancel* cancel)
+    : stream_(stream), layer_(layer), experts_(std::move(experts)), given_(experts_.size(), 0), run_size_(run_size), cancel_(cancel) {}
+
+Groups::~Groups() {
+  const std::lock_guard<std::mutex> lock(stream_.mutex_);
+  if (stream_.config_.fake) return;
+  for (const int e : experts_) stream_.let_go(stream_.key_of(layer_, e));
+}
+
+// The run [begin_, end_) and the one after it are asked for.
+void Groups::activate_run() {
+  end_ = std::min(experts_.size(), begin_ + run_size_);
+  left_ = end_ - begin_;
+  down_ = false;
+  if (stream_.config_.fake) return;
+  const size_t upto = std::min(experts_.size(), end_ + run_size_);
+  for (; asked_ < upto; ++asked_) {
+    const size_t key = stream_.key_of(layer_, experts_[asked_]);
+    if (stream_.entry_[key].role != Stream::kActive) stream_.ask(layer_, experts_[asked_]);
+  }
+}
+
+void Groups::finish_run() {
+  if (!stream_.config_.fake)
+    for (size_t i = begin_; i < end_; ++i) stream_.let_go(stream_.key_of(layer_, experts_[i]));
+  begin_ = end_;
+}
+
+void Groups::next(Step& step) {
+  step.experts.clear();
+  std::unique_lock<std::mutex> lock(stream_.mutex_);
+  if (down_ || begin_ == end_) {
+    if (down_) finish_run();
+    if (begin_ == experts_.size()) {
+      step.kind = Step::End;
+      return;
+    }
+    activate_run();
+  }
+  const auto give = [&](size_t i) {
+    Expert x;
+    x.id = experts_[i];
+    for (int p = 0; p < kParts; ++p)
+      x.part[p] = stream_.config_.fake ? stream_.fake_parts_[static_cast<size_t>(layer_)][static_cast<size_t>(p)]
+                                       : stream_.part(stream_.key_of(layer_, experts_[i]), p);
+    step.experts.push_back(x);
+  };
+  if (left_ == 0) {
+    step.kind = Step::Down;
+    for (size_t i = begin_; i < end_; ++i) give(i);
+    down_ = true;
+    return;
+  }
+  step.kind = Step::GateUp;
+  const auto start = std::chrono::steady_clock::now();
+  bool waited = false;
+  for (;;) {
+    if (stream_.error_) std::rethrow_exception(std::exchange(stream_.error_, nullptr));
+    for (size_t i = begin_; i < end_; ++i) {
+      if (given_[i] || (!stream_.config_.fake && stream_.entry_[stream_.key_of(layer_, experts_[i])].state != Stream::kReady)) continue;
+      give(i);
+      given_[i] = 1;
+      --left_;
+    }
+    if (!step.experts.empty()) break;
+    waited = true;
+    // Woken at least every 20 ms to look for a request to stop.
+    stream_.landed_.wait_for(lock, std::chrono::milliseconds(20));
+    if (cancel_) {
+      lock.unlock();
+      cancel_->poll();
+      lock.lock();
+    }
+  }
+  if (waited) {
+    const double s = seconds_since(start);
+    stream_.count_.exposed_seconds += s;
+    stream_.exposed_[static_cast<size_t>(layer_)] += s;
+  }
 }
 
 }  // namespace strata::stream

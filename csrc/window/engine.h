@@ -17,40 +17,34 @@
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "program/program.h"
+#include "stream/source.h"
 #include "stream/stream.h"
+#include "window/config.h"
+#include "window/ngram.h"
+#include "window/plan.h"
 #include "window/session.h"
 
 namespace strata::window {
 
-struct EngineConfig {
-  std::string activations = "auto";  // "auto" (= "int16"), "int16", "f32"
-  std::string kv_type = "auto";      // "auto", "f16", "f32"
-  std::string backend = "cpu";       // "cpu", "reference"
-  std::string isa = "auto";
-  int64_t context = 0;               // 0 = automatic
-  int64_t prompt_chunk = 1024;
-  double arena_gb = 0;               // 0 = automatic; in units of 1e9 bytes
-  int64_t arena_slots = 0;           // 0 = from arena_gb
-  int threads = 0;                   // 0 = the cores this process may use
-  int qsa_ratio = 0;                 // 0 = as the file says
-  std::string dump_moe;              // folder, "" = no dump
-};
-
 enum class LogitsMode { None, Last, All };
 
 struct Progress {
-  int layer = 0, n_layer = 0;
-  int64_t chunk = 0, n_chunk = 0;
-  int64_t tokens_done = 0, tokens = 0;
+  int layer = 0, n_layer = 0;            // layers of the sweep that are done
+  int64_t chunk = 0, n_chunk = 0;        // chunks of the sweep that went through the present layer's mixer
+  int64_t tokens_done = 0, tokens = 0;   // of finished sweeps; of the call
+  int64_t sweep_tokens = 0;              // of the sweep being run
   double seconds = 0;
-  const stream::Counters* counters = nullptr;  // since the call began
+  stream::Counters experts;              // since the call began
 };
 
 struct PrefillStats {
   int64_t tokens = 0, chunks = 0, sweeps = 0;
   double seconds = 0;
-  stream::Counters experts;      // of this call
-  uint64_t table_rows = 0, table_bytes = 0;  // n-gram rows read
+  stream::Counters experts;              // of this call
+  std::vector<double> exposed_by_layer;  // seconds
+  uint64_t table_rows = 0, table_reads = 0, table_bytes = 0;  // n-gram rows wanted, system reads, bytes they moved
+  double table_wait_seconds = 0;
+  bool fake = false;                     // experts were not read: the numbers mean nothing
 };
 
 class Engine {
@@ -58,6 +52,8 @@ class Engine {
   // Opens, checks, plans, loads the resident weights. Throws ModelFormatError, ConfigError, OutOfMemoryPlanError,
   // StreamIOError, Cancelled.
   Engine(const std::string& path, const EngineConfig& config, Cancel* cancel);
+  // Reads the file's header only: the memory that a load would take.
+  static Plan plan_only(const std::string& path, const EngineConfig& config);
 
   std::unique_ptr<Session> new_session();
 
@@ -68,34 +64,38 @@ class Engine {
 
   const model::Model& model() const { return model_; }
   const gguf::FileSet& files() const { return files_; }
-  const MemoryPlan& plan() const { return plan_; }
+  const Plan& plan() const { return plan_; }
   const program::Program& program() const { return program_; }
-  const EngineConfig& effective() const { return config_; }  // automatic values filled in
-  int arena_slots() const { return stream_->arena().slots(); }
-  uint64_t slot_bytes() const { return stream::Arena::slot_bytes(table_); }
+  const EngineConfig& effective() const { return plan_.config; }  // automatic values filled in
+  std::vector<std::string> warnings() const;
   const char* isa() const { return backend_->kernels().name; }
   int threads() const { return backend_->threads(); }
-  const cpu::Backend& backend() const { return *backend_; }
 
  private:
   struct Sweep;  // one sweep being run
 
-  void make_plan();
-  void gather_ngrams(const Session& session, Sweep& sweep, int64_t row0, int64_t rows, cpu::TapSink* taps, PrefillStats& stats);
-  void expert_pass(Sweep& sweep, int layer, cpu::TapSink* taps, Cancel& cancel);
+  template <class T>
+  T* buffer(program::BufferId id) const { return reinterpret_cast<T*>(bindings_.base[static_cast<size_t>(id)]); }
+  void allocate(program::Scope scope);
+  void decode_ngrams(const Sweep& sweep, const program::Frame& frame, cpu::TapSink* taps, PrefillStats& stats);
+  void expert_pass(Sweep& sweep, int layer, int64_t next_rows, cpu::TapSink* taps, Cancel& cancel);
+  void run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const std::function<void(int, int64_t)>& report, cpu::TapSink* taps,
+                 PrefillStats& stats, Cancel& cancel);
 
-  EngineConfig config_;
   gguf::FileSet files_;
   model::Model model_;
   program::Program program_;
   stream::ExpertTable table_;
-  MemoryPlan plan_;
+  Plan plan_;
   std::unique_ptr<cpu::Backend> backend_;
+  std::unique_ptr<stream::Source> source_;
   std::unique_ptr<stream::Stream> stream_;
+  std::unique_ptr<NgramGather> gather_;
   Pages sweep_pages_, chunk_pages_;
   cpu::Bindings bindings_;
-  float* h_ = nullptr;   // [sweep rows * K, width]
-  float* yr_ = nullptr;  // [sweep rows * K, hidden] each chosen expert's output row; only when dumping
+  float* h_ = nullptr;             // [sweep rows * K, width]
+  float* yr_ = nullptr;            // [sweep rows * K, hidden] each chosen expert's output row; only when dumping
+  std::byte* ngram_raw_ = nullptr; // [sweep rows, heads] rows of the n-gram table in the file's format
   std::mutex lock_;
   std::atomic<std::thread::id> owner_{};
 };

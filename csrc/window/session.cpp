@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "window/plan.h"
+
 namespace strata::window {
 
 using program::Buffer;

@@ -11,10 +11,6 @@
 
 namespace strata::window {
 
-// Lines of the memory plan that a session takes from.
-inline constexpr const char* kStateLine = "session state (double)";
-inline constexpr const char* kCacheLine = "KV cache";
-
 class Session {
  public:
   static uint64_t state_bytes(const program::Program& program);

@@ -17,6 +17,12 @@ class ModelFormatError(StrataError):
     offset: int | None = None
 
 
+class DumpFormatError(StrataError):
+    """A file of a dump is damaged, incomplete or none. Attribute: file (str)."""
+
+    file: str = ""
+
+
 class ConfigError(StrataError, ValueError):
     """A knob has a value that is not allowed. Attributes: knob, value, allowed (all str)."""
 

@@ -307,6 +307,8 @@ def dequantise(type_, raw):
     if a.size % size:
         raise ValueError(f"{a.size} bytes are not a whole number of {name} blocks of {size} bytes")
     a = np.ascontiguousarray(a).reshape(-1, size)
+    if not len(a):
+        return np.empty((0, elems), np.float32)
     with np.errstate(all="ignore"):
         y = _FUNCS[name](a)
     assert y.dtype == np.float32 and y.shape == (len(a), elems), (name, y.dtype, y.shape)

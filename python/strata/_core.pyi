@@ -1,0 +1,105 @@
+"""The extension module: the C++ core as Python sees it. Everything here may raise the errors of strata.errors."""
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Buffer
+
+StrOrBytesPath = str | bytes | PathLike[str] | PathLike[bytes]
+
+__version__: str
+
+class Engine:
+    """A loaded model: weights, arena, memory plan. One lock inside: calls from several threads take turns."""
+
+    def __init__(self, path: str | bytes, config: Mapping[str, str | int | float | None]) -> None:
+        """config: Config.to_core(). Raises ModelFormatError, ConfigError, OutOfMemoryPlanError, StreamIOError."""
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """n_layer, n_vocab, hidden, context_length, and the other hyper-parameters."""
+
+    @property
+    def warnings(self) -> list[str]: ...
+    @property
+    def effective(self) -> dict[str, Any]:
+        """Values in force: threads, arena_slots, arena_bytes, kv_type, activations, context, prompt_chunk, ..."""
+
+    @property
+    def plan(self) -> list[tuple[str, int]]:
+        """Lines of the memory plan with their bytes."""
+
+    def program(self) -> str:
+        """The program of a chunk, an op a line."""
+
+    def session(self) -> Session: ...
+    def prefill(
+        self,
+        session: Session,
+        tokens: NDArray[np.int32],
+        logits: Literal["last", "all", "none"] | str = "last",
+        progress: Callable[[dict[str, Any]], object] | None = None,
+        taps: dict[str, Any] | None = None,
+    ) -> tuple[NDArray[np.float32] | None, dict[str, Any]]:
+        """Runs tokens [T] after those the session holds; logits float32 [vocab] ("last") or [T, vocab] ("all").
+
+        progress gets layer (layers of this sweep that are done), n_layer, chunk and n_chunk (of the sweep),
+        tokens_done (of finished sweeps), tokens, seconds and the counters. An exception raised in it, or
+        KeyboardInterrupt, stops the call and leaves the session where the sweep began. The stats: tokens, chunks,
+        sweeps, seconds, tokens_per_second, table_rows, table_bytes and the counters. The counters: lookups, resident,
+        ahead, missed, issued, used, wasted, cancelled, reads, bytes_read, exposed_seconds. taps, a dict, takes
+        intermediates by name, as tests/oracle/README.md names them, [T, columns] each.
+        """
+
+    def close(self) -> None: ...
+
+class Session:
+    """State of one text. Made by Engine.session()."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def state(self, name: str) -> NDArray[np.float32]:
+        """A recurrent state by its buffer name, such as L0.S or L0.conv. Raises InputError when there is none."""
+
+    def close(self) -> None: ...
+
+class GgufFile:
+    """The header of a GGUF file, or of a split set opened through its first file. Raises ModelFormatError."""
+
+    def __init__(self, path: StrOrBytesPath) -> None: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def alignment(self) -> int: ...
+    @property
+    def files(self) -> list[tuple[str, int]]:
+        """(path, bytes)"""
+
+    @property
+    def kinds(self) -> dict[str, str]: ...
+    @property
+    def tensors(self) -> list[dict[str, Any]]: ...
+    @property
+    def overhead_bytes(self) -> int: ...
+    def keys(self) -> list[str]: ...
+    def value(self, key: str) -> Any:
+        """int, float, bool, str, numpy array (numbers) or list of str. Raises KeyError."""
+
+def model_info(path: StrOrBytesPath, ratio_override: int = 0) -> dict[str, Any]:
+    """Everything about a model file but its weights. Raises ModelFormatError, ConfigError."""
+
+def quant_types() -> list[tuple[str, int, int, int]]:
+    """The readable tensor types: (name, number in the file, values per block, bytes per block)."""
+
+def dequantize(type: str | int, data: Buffer) -> NDArray[np.float32]:
+    """Whole blocks of a tensor type -> flat float32 array. Raises InputError."""
+
+def quantize(type: str | int, array: ArrayLike) -> NDArray[np.uint8]:
+    """float32 rows [..., n] -> uint8 [..., bytes of a row]. Raises InputError."""

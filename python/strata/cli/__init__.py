@@ -1,0 +1,97 @@
+"""The command `strata`. One file per subcommand; `main` turns every outcome into an exit code and a last line.
+
+Results go to stdout, everything for people (memory plan, progress, summary, errors) to stderr.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from strata import __version__
+from strata.cli.inspect import inspect_command
+from strata.cli.prefill import prefill_command
+from strata.cli.run import run_command
+from strata.config import ConfigWarning
+from strata.errors import OutOfMemoryPlanError, StrataError
+
+EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+EPILOG = """\b
+Examples:
+  strata prefill --demo
+  strata run --demo -p "Once upon a time" -n 60
+  strata inspect model.gguf
+
+\b
+Exit codes: 0 done; 1 an error of strata (one sentence on stderr, a traceback
+with STRATA_DEBUG=1); 2 wrong usage; 130 interrupted.
+
+Every setting of `strata prefill --help` can also be given as STRATA_<NAME>. NO_COLOR is respected.
+"""
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", prog_name="strata")
+def strata() -> None:
+    """Runs mixture-of-experts models larger than memory: experts are read from the SSD as they are needed."""
+
+
+strata.add_command(prefill_command)
+strata.add_command(run_command)
+strata.add_command(inspect_command)
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line (default sys.argv) and exits the process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a text in another alphabet than the terminal's is no error
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", ConfigWarning)
+        warnings.showwarning = _show_warning
+        code = _run(args)
+    sys.exit(code)
+
+
+def _run(args: Sequence[str] | None) -> int:
+    try:
+        code = strata.main(args, prog_name="strata", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else EXIT_OK
+    except click.ClickException as e:
+        e.show()
+        return e.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted.", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of stdout has gone, as `| head` does: no error to tell, and nothing left to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
+    except OutOfMemoryPlanError as e:
+        if e.plan:
+            click.echo(e.plan.rstrip("\n"), err=True)
+        return _fail(f"error: {e}", EXIT_ERROR)
+    except (StrataError, OSError) as e:
+        return _fail(f"error: {e}", EXIT_ERROR)
+    except Exception as e:
+        text = f"internal error: {type(e).__name__}: {e} (STRATA_DEBUG=1 shows where; please report it)"
+        return _fail(text, EXIT_ERROR)
+
+
+def _fail(line: str, code: int) -> int:
+    if os.environ.get("STRATA_DEBUG"):
+        traceback.print_exc()
+    click.echo(line, err=True)
+    return code
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    click.echo(f"warning: {message}", err=True)

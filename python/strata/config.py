@@ -1,0 +1,311 @@
+"""The knobs: one table, from which come the typed `Config`, the environment variables and the command-line options.
+
+The table is the list of fields of `Config`. A value is taken from the first layer that has one:
+argument > file > environment > default; `Config.sources` says which it was. Two values that contradict each other are
+an error wherever they came from: a run must never be other than its settings say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import operator
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from strata.errors import ConfigError
+
+ENV_PREFIX = "STRATA_"
+OLD_ENV_PREFIX = "STRATA_METAL_"  # the older spelling, still read
+BARE_ENV = {"dump_moe": "DUMP_MOE"}  # older still, for this knob only
+
+# Variables with the prefix that are no knobs: they are read by the command line and by the build and test tools.
+OTHER_ENV = frozenset({"STRATA_DEBUG", "STRATA_BUILD_DIR", "STRATA_PREFIX", "STRATA_CLANG"})
+OTHER_ENV_PREFIXES = ("STRATA_EMU_", "STRATA_TEST_")
+
+MAX_INT = 2**31 - 1
+
+
+class ConfigWarning(UserWarning):
+    """A setting that has no effect, such as a STRATA_ variable that no knob has."""
+
+
+def _knob(default: Any, help: str, *, low: float = 0, high: float = MAX_INT, unit: str = "", since: str = "0.1") -> Any:
+    """A row of the table: a dataclass field whose metadata holds what the annotation cannot say."""
+    metadata = {"default": default, "help": help, "range": (low, high), "unit": unit, "since": since}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Validated settings of a loaded model. Values that are not allowed raise ConfigError.
+
+    `Config(...)` looks at its arguments only; `Config.from_env(...)` also reads the environment. Every attribute is
+    described in `KNOBS[name].help` and by `strata prefill --help`.
+    """
+
+    activations: Literal["auto", "f32"] = _knob(
+        "auto",
+        "Number format of activations. f32 keeps every intermediate in float32; auto lets the backend round them "
+        "where its kernels do. Changes speed and the last digits of the logits; never which weights are used.",
+    )
+    kv_type: Literal["auto", "f16", "f32"] = _knob(
+        "auto",
+        "Number format of the KV cache and the raw indexer keys; auto is f32 when activations is f32, else f16. "
+        "Changes memory per token of context and the last digits of the logits; never the recurrent state, which is "
+        "float32.",
+    )
+    context: int = _knob(
+        0,
+        "Tokens a session can hold; 0 = automatic, from the model and the memory there is. Changes memory and the "
+        "longest prompt; never a result that fits.",
+        unit="tokens",
+    )
+    prompt_chunk: int = _knob(
+        1024,
+        "Rows of a prompt that go through a layer's mixer together. Changes speed and scratch memory; never the "
+        "bits of a result.",
+        low=1,
+        high=65536,
+        unit="tokens",
+    )
+    arena_gb: float = _knob(
+        0.0,
+        "Memory for routed experts, in GB (10^9 bytes); 0 = automatic, from the memory there is. Changes speed and "
+        "bytes read; never the bits of a result.",
+        high=1e6,
+        unit="GB",
+    )
+    arena_slots: int = _knob(
+        0,
+        "Memory for routed experts as a number of experts, for tests; 0 = off, use arena_gb. Changes speed and "
+        "bytes read; never the bits of a result.",
+        unit="experts",
+    )
+    threads: int = _knob(
+        0,
+        "Compute threads; 0 = automatic, one for each core this process may run on. Changes speed; never the bits "
+        "of a result.",
+        high=1024,
+        unit="threads",
+    )
+    io_threads: int = _knob(
+        4,
+        "Threads that read experts from the drive. Changes speed; never the bits of a result.",
+        low=1,
+        high=256,
+        unit="threads",
+    )
+    qsa_ratio: int = _knob(
+        0,
+        "Tokens in a block of the sparse attention; 0 = follow the file. For experiments: another value than the "
+        "file's changes the results. Never changes the weights that are read.",
+        high=65536,
+        unit="tokens",
+    )
+    dump_moe: str | None = _knob(
+        None,
+        "Folder for files of each layer's mixture of experts: inputs, router choice, outputs (docs/dumps.md). Changes "
+        "speed and memory; never the bits of a result.",
+        unit="path",
+    )
+    backend: Literal["cpu", "reference"] = _knob(
+        "cpu",
+        "What runs the model. reference is plain float32 code to compare with, very slow. Changes speed and the "
+        "last digits of the logits; never which weights are used.",
+    )
+    isa: Literal["auto", "portable", "avx2", "avx512", "neon"] = _knob(
+        "auto",
+        "Vector instructions of the cpu backend; auto takes the best this processor has, one it lacks is refused. "
+        "Changes speed; never results beyond the bounds stated in docs/exactness.md.",
+    )
+
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    """Where each value came from: "default", "argument", the name of a file or of an environment variable."""
+
+    def __post_init__(self) -> None:
+        sources = dict(self.sources)
+        for knob in KNOBS.values():
+            value = knob.check(getattr(self, knob.name))
+            object.__setattr__(self, knob.name, value)
+            sources.setdefault(knob.name, "default" if value == knob.default else "argument")
+        object.__setattr__(self, "sources", sources)
+        if self.arena_gb and self.arena_slots:
+            raise _config_error(
+                "arena_slots",
+                self.arena_slots,
+                "one of arena_gb and arena_slots",
+                f"arena_gb = {self.arena_gb} ({sources['arena_gb']}) and arena_slots = {self.arena_slots} "
+                f"({sources['arena_slots']}) contradict each other; give one of them.",
+            )
+
+    @classmethod
+    def layered(
+        cls,
+        arguments: Mapping[str, Any] | None = None,
+        file: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        *,
+        file_name: str = "file",
+    ) -> Config:
+        """A Config from up to three layers: argument > file > environment > default.
+
+        arguments and file: knob name -> value; a name that is no knob is a ConfigError. env: variable -> text; a
+        STRATA_ variable that is no knob gives a ConfigWarning.
+        """
+        values: dict[str, Any] = {}
+        sources: dict[str, str] = {}
+        for name, (value, variable) in _read_env(env or {}).items():
+            values[name], sources[name] = value, variable
+        for layer, source in ((file, file_name), (arguments, "argument")):
+            for name, value in (layer or {}).items():
+                values[name], sources[name] = find_knob(name).check(value), source
+        return cls(**values, sources=sources)
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None, **overrides: Any) -> Config:
+        """A Config from the environment (default os.environ), with arguments above it."""
+        return cls.layered(overrides, env=os.environ if env is None else env)
+
+    def override(self, **overrides: Any) -> Config:
+        """This Config with some values replaced by arguments."""
+        values = {name: getattr(self, name) for name in KNOBS} | {find_knob(n).name: v for n, v in overrides.items()}
+        return Config(**values, sources={**self.sources, **dict.fromkeys(overrides, "argument")})
+
+    def to_core(self) -> dict[str, str | int | float | None]:
+        """The values as the core takes them: every knob by name, kv_type resolved to f16 or f32."""
+        values: dict[str, str | int | float | None] = {name: getattr(self, name) for name in KNOBS}
+        if self.kv_type == "auto":
+            values["kv_type"] = "f32" if self.activations == "f32" else "f16"
+        return values
+
+
+@dataclasses.dataclass(frozen=True)
+class Knob:
+    """One row of the table: what a setting is called, may be, and does."""
+
+    name: str
+    type: type  # str, int, float
+    default: str | int | float | None  # None: off
+    choices: tuple[str, ...]  # of a str with a closed set of values, else empty
+    range: tuple[float, float]  # inclusive, of an int or float
+    unit: str
+    help: str
+    since: str  # version that had it first
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return ENV_PREFIX + self.name.upper()
+
+    @property
+    def allowed(self) -> str:
+        """The values it may have, in words."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.type is str:
+            return "a path"
+        low, high = self.range
+        return f"{'a whole number' if self.type is int else 'a number'} from {low:.10g} to {high:.10g}"
+
+    def check(self, value: Any) -> str | int | float | None:
+        """The value in the knob's own type; ConfigError when it is not allowed."""
+        if value is None and self.default is None:
+            return None
+        if self.type is str:
+            text = os.fspath(value) if isinstance(value, os.PathLike) else value
+            if isinstance(text, str) and text and "\0" not in text and (not self.choices or text in self.choices):
+                return text
+            raise _config_error(self.name, value, self.allowed)
+        number: int | float
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            number = operator.index(value) if self.type is int else float(operator.pos(value))
+        except (TypeError, ValueError, OverflowError):
+            raise _config_error(self.name, value, self.allowed) from None
+        low, high = self.range
+        if not low <= number <= high or not math.isfinite(number):
+            raise _config_error(self.name, value, self.allowed)
+        return number
+
+    def parse(self, text: str) -> str | int | float | None:
+        """A value written as text (environment, command line)."""
+        if self.type is str:
+            return self.check(text)
+        try:
+            number = self.type(text)
+        except ValueError:
+            raise _config_error(self.name, text, self.allowed) from None
+        return self.check(number)
+
+
+def _table() -> dict[str, Knob]:
+    hints = get_type_hints(Config)
+    table = {}
+    for field in dataclasses.fields(Config):
+        if "help" not in field.metadata:
+            continue
+        hint = hints[field.name]
+        choices = get_args(hint) if get_origin(hint) is Literal else ()
+        kind = hint if hint in (int, float) else str
+        meta = field.metadata
+        table[field.name] = Knob(
+            field.name, kind, meta["default"], choices, meta["range"], meta["unit"], meta["help"], meta["since"]
+        )
+    return table
+
+
+KNOBS: dict[str, Knob] = _table()
+"""Every knob by name, in the order in which they are listed everywhere."""
+
+
+def find_knob(name: str) -> Knob:
+    """The knob of that name; ConfigError, with the nearest name, when there is none."""
+    if name in KNOBS:
+        return KNOBS[name]
+    near = difflib.get_close_matches(name, KNOBS, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    names = ", ".join(KNOBS)
+    raise _config_error(name, "", names, f"{name} is no knob; {hint}the knobs are: {names}.")
+
+
+def _config_error(knob: str, value: object, allowed: str, message: str | None = None) -> ConfigError:
+    error = ConfigError(message or f"{knob} = {value!r} is not allowed; allowed: {allowed}.")
+    error.knob, error.value, error.allowed = knob, str(value), allowed
+    return error
+
+
+def _read_env(env: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+    """Knob name -> (value, variable). An empty variable counts as not set."""
+    found: dict[str, tuple[Any, str]] = {}
+    known = set()
+    for knob in KNOBS.values():
+        spellings = [knob.variable, OLD_ENV_PREFIX + knob.name.upper()]
+        spellings += [BARE_ENV[knob.name]] if knob.name in BARE_ENV else []
+        known.update(spellings)
+        for variable in spellings:
+            text = env.get(variable, "")
+            if not text:
+                continue
+            try:
+                value = knob.parse(text)
+            except ConfigError as e:
+                raise _config_error(e.knob, e.value, e.allowed, f"{variable}: {e}") from None
+            if knob.name not in found:
+                found[knob.name] = value, variable
+            elif found[knob.name][0] != value:
+                other, by = found[knob.name]
+                message = f"{by} = {other!r} and {variable} = {value!r} set the same knob; unset one of them."
+                raise _config_error(knob.name, value, "one value", message)
+    for variable in env:
+        if not variable.startswith(ENV_PREFIX) or variable in known or variable in OTHER_ENV:
+            continue
+        if not variable.startswith(OTHER_ENV_PREFIXES):
+            near = difflib.get_close_matches(variable, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            warnings.warn(f"{variable} is no knob of strata and has no effect{hint}", ConfigWarning, stacklevel=4)
+    return found

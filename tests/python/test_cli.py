@@ -1,0 +1,336 @@
+"""The command line: what goes to stdout and stderr, exit codes, prompts byte for byte."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import types
+
+import click
+import numpy as np
+import pytest
+import strata
+import strata.cli
+import strata.cli.ab
+from rich.text import Text
+from strata import _core
+from strata.config import KNOBS
+from strata.errors import OutOfMemoryPlanError
+
+
+class Outcome:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+        self.last = err.rstrip("\n").rsplit("\n", 1)[-1]
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Runs `strata ARGS` in this process."""
+
+    def call(*args, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as caught:
+            strata.cli.main([str(a) for a in args])
+        return Outcome(caught.value.code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def ids(run, tiny):
+    """Token ids that `strata prefill` runs for prompt options."""
+
+    def call(*args, stdin=b""):
+        outcome = run("prefill", tiny, "--json", "-q", *args, stdin=stdin)
+        assert outcome.code == 0, outcome.err
+        return json.loads(outcome.out)["tokens"]
+
+    return call
+
+
+class TestPrefill:
+    def test_text(self, run, tiny):
+        outcome = run("prefill", tiny, "-p", "Hello")
+        assert outcome.code == 0
+        lines = outcome.out.splitlines()
+        assert [line.split()[0] for line in lines[:5]] == ["tokens", "time", "read", "experts", "next"]
+        assert lines[0].split() == ["tokens", "4"] and "tok/s" in lines[1] and "missed" in lines[3]
+        assert lines[4].endswith("after 'Hello'")
+        assert len(lines) == 10 and all("%" in line for line in lines[5:])
+        assert "memory plan" in outcome.err and "in force: " in outcome.err and "chosen" not in outcome.err
+
+    def test_end_of_a_long_prompt(self, run, tiny):
+        lines = run("prefill", tiny, "-p", "first " + "b" * 100 + " last", "-q").out.splitlines()
+        assert lines[4].endswith("bbb last'") and "…" in lines[4] and "first" not in lines[4] and len(lines[4]) < 90
+
+    def test_json(self, run, tiny):
+        outcome = run("prefill", tiny, "-p", "Hello", "--json", "--threads", "2", "--arena-slots=9")
+        report = json.loads(outcome.out)
+        assert report["tokens"] == [39, 292, 75, 78] and report["position"] == 4
+        assert report["config"]["threads"] == {"value": 2, "source": "argument"}
+        assert report["config"]["context"]["source"] == "default"
+        assert report["effective"]["arena_slots"] == 9
+        assert report["stats"]["tokens"] == 4 and report["plan"][0]["bytes"] > 0
+        shares = [t["probability"] for t in report["next"]]
+        assert len(shares) == 5 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
+        assert "chosen: arena_slots = 9 (argument), threads = 2 (argument)" in outcome.err or "chosen" in outcome.err
+
+    def test_same_as_the_api(self, run, tiny, tmp_path):
+        out = tmp_path / "logits"
+        run("prefill", tiny, "-p", "Hello", "--logits-out", out)
+        assert np.array_equal(np.load(out), strata.prefill(tiny, "Hello").logits)
+        run("prefill", tiny, "-p", "Hello", "--logits-out", out, "--logits", "all")
+        whole = np.load(out)
+        assert whole.dtype == np.float32 and np.array_equal(whole, strata.prefill(tiny, "Hello", logits="all").logits)
+
+    def test_demo(self, run):
+        outcome = run("prefill", "--demo", "--json")
+        assert outcome.code == 0 and json.loads(outcome.out)["tokens"][:4] == [638, 503, 258, 485]
+        assert json.loads(run("prefill", "--demo", "-p", "Long", "--json").out)["tokens"][0] == 1004
+
+    def test_quiet(self, run, tiny):
+        assert run("prefill", tiny, "-p", "a", "-q").err == ""
+
+    def test_no_colour_codes_away_from_a_terminal(self, run, tiny):
+        outcome = run("prefill", tiny, "-p", "a")
+        assert "\x1b" not in outcome.out + outcome.err
+
+    def test_interrupt(self, run, tiny, monkeypatch):
+        real = strata.cli.prefill.Reporter.__call__
+
+        def interrupt(self, progress):
+            real(self, progress)
+            if progress.layer == 3:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(strata.cli.prefill.Reporter, "__call__", interrupt)
+        outcome = run("prefill", tiny, "-p", "Hello")
+        assert outcome.code == 130 and outcome.out == ""
+        assert outcome.last.startswith("interrupted in layer 4 of 5, 0 of 4 tokens done")
+
+    def test_interrupt_while_loading(self, run, tiny, monkeypatch):
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(_core, "Engine", interrupt)
+        outcome = run("prefill", tiny, "-p", "Hello")
+        assert outcome.code == 130 and outcome.last == "interrupted."
+
+    def test_progress_lines_away_from_a_terminal(self, run, tiny, monkeypatch):
+        monkeypatch.setattr("strata.progress.LINE_SECONDS", 0.0)
+        outcome = run("prefill", tiny, "-p", "Hello")
+        assert "prefill 100 %: 0 of 4 tokens done, layer 5 of 5" in outcome.err and "s left" in outcome.err
+
+
+class TestPrompt:
+    @pytest.mark.parametrize("data", [b"a", b"a\n", b"a\r\n", b"\xef\xbb\xbfa", b"a\n\n", b"\n", b"a\\nb", b"\x00"])
+    def test_every_byte_of_a_file_and_of_stdin(self, ids, tiny, tmp_path, data):
+        file = tmp_path / "prompt"
+        file.write_bytes(data)
+        with strata.load(tiny) as model:
+            expected = model.tokenizer.encode(data.decode())
+        assert ids("-f", file) == expected == ids("-f", "-", stdin=data)
+
+    @pytest.mark.parametrize(
+        ("data", "left"), [(b"a\n", "a"), (b"a\r\n", "a"), (b"a\n\n", "a\n"), (b"a", "a"), (b"a\r", "a\r")]
+    )
+    def test_strip_newline(self, ids, data, left):
+        assert ids("-f", "-", "--strip-newline", stdin=data) == ids("-f", "-", stdin=left.encode())
+
+    def test_escapes_only_when_asked_for(self, ids):
+        assert ids("-p", r"a\nb") == ids("-f", "-", stdin=rb"a\nb")
+        assert ids("-p", r"a\nb", "--escapes") == ids("-f", "-", stdin=b"a\nb")
+        assert ids("-p", r'{"a":"\\n"}', "--escapes") == ids("-f", "-", stdin=rb'{"a":"\n"}')
+        assert ids("-p", r"\q\x41\u00e9\U0001F680\\", "--escapes") == ids("-f", "-", stdin="\\qAé🚀\\".encode())
+
+    def test_escape_that_is_no_character(self, run, tiny):
+        for text in (r"\U00110000", r"\ud800"):
+            assert run("prefill", tiny, "--escapes", "-p", text).code == 1
+
+    @pytest.mark.parametrize("data", [b"[1, 2, 3]", b"1 2 3", b" 1\n2\t3\n", b"\n[1,2,\n3]\n"])
+    def test_tokens(self, ids, tmp_path, data):
+        file = tmp_path / "ids"
+        file.write_bytes(data)
+        assert ids("--tokens", file) == [1, 2, 3] == ids("--tokens", "-", stdin=data)
+
+    @pytest.mark.parametrize(
+        "data", [b"[1, 2.5]", b"[true]", b"1 x", b"[1", b"[[1]]", b'["1"]', b"\xff", b"[" * 100_000]
+    )
+    def test_bad_tokens(self, run, tiny, data):
+        outcome = run("prefill", tiny, "--tokens", "-", stdin=data)
+        assert outcome.code == 1 and outcome.last.startswith("error: ") and outcome.err.count("\n") == 1
+
+    def test_literal(self, ids):
+        assert ids("-p", "<|im_end|>") == [498] and 498 not in ids("-p", "<|im_end|>", "--literal")
+
+    def test_not_utf8(self, run, tiny):
+        outcome = run("prefill", tiny, "-f", "-", stdin=b"ab\xff")
+        assert outcome.code == 1 and "byte 2 is 0xff" in outcome.last
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        ("args", "says"),
+        [
+            (["prefill"], "--demo"),
+            (["prefill", "MODEL", "--demo"], "not both"),
+            (["prefill", "MODEL"], "one prompt"),
+            (["prefill", "MODEL", "-p", "a", "--tokens", "-"], "--prompt and --tokens"),
+            (["prefill", "MODEL", "-f", "-", "--escapes"], "--escapes"),
+            (["prefill", "MODEL", "-p", "a", "--strip-newline"], "--strip-newline"),
+            (["prefill", "MODEL", "-f", "/no/such/file"], "/no/such/file"),
+            (["prefill", "MODEL", "-p", "a", "--threads", "x"], "whole number from 0 to 1024"),
+            (["prefill", "MODEL", "-p", "a", "--isa", "sse"], "avx2"),
+            (["prefill", "MODEL", "-p", "a", "--logits", "all"], "--logits-out"),
+            (["prefill", "MODEL", "-p", "a", "--logits-out", "/no/such/folder/x"], "/no/such/folder"),
+            (["run", "MODEL", "-p", "a", "-n", "0"], "-n"),
+            (["nothing"], "nothing"),
+            (["inspect"], "MODEL"),
+        ],
+    )
+    def test_wrong(self, run, tiny, args, says):
+        outcome = run(*[tiny if a == "MODEL" else a for a in args])
+        assert outcome.code == 2 and says in outcome.err and outcome.out == ""
+
+    @pytest.mark.parametrize("command", [[], ["prefill"], ["run"], ["inspect"]])
+    def test_help_has_an_example(self, run, command):
+        outcome = run(*command, "--help")
+        assert outcome.code == 0 and "Example" in outcome.out and "strata " in outcome.out
+        assert run(*command, "-h").out == outcome.out
+
+    def test_every_knob_is_an_option(self, run):
+        for command in ("prefill", "run"):
+            text = run(command, "--help").out
+            for knob in KNOBS.values():
+                assert f"--{knob.name.replace('_', '-')} " in text and knob.variable in text
+
+    def test_version(self, run):
+        assert strata.__version__ in run("--version").out
+
+    def test_ab_points_to_a_later_version(self, capsys):
+        with pytest.raises(SystemExit) as caught:
+            strata.cli.ab.main()
+        assert caught.value.code == 2 and "later version" in capsys.readouterr().err
+
+
+class TestErrors:
+    def test_text_that_the_terminal_has_no_letters_for(self, tiny, monkeypatch):
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
+        with pytest.raises(SystemExit) as caught:
+            strata.cli.main(["run", str(tiny), "-p", "für 🚀", "-n", "1"])
+        assert caught.value.code == 0 and written.getvalue().startswith(b"f\xfcr \\U0001f680")
+
+    def test_one_sentence(self, run, tmp_path):
+        outcome = run("prefill", tmp_path / "nothing.gguf", "-p", "a")
+        assert outcome.code == 1 and outcome.out == "" and outcome.err.count("\n") == 1
+        assert outcome.err.startswith("error: ") and "nothing.gguf" in outcome.err
+
+    def test_traceback_on_request(self, run, tmp_path, monkeypatch):
+        monkeypatch.setenv("STRATA_DEBUG", "1")
+        outcome = run("prefill", tmp_path / "nothing.gguf", "-p", "a")
+        assert "Traceback" in outcome.err and outcome.last.startswith("error: ")
+
+    def test_longer_than_the_context(self, run, tiny):
+        outcome = run("prefill", tiny, "-f", "-", "--context", "8", stdin=b"1" * 9)
+        assert outcome.code == 1 and "9 tokens" in outcome.last and "room for 8" in outcome.last
+
+    def test_contradiction(self, run, tiny, monkeypatch):
+        monkeypatch.setenv("STRATA_ARENA_GB", "2")
+        outcome = run("prefill", tiny, "-p", "a", "--arena-slots", "3")
+        assert outcome.code == 1 and "STRATA_ARENA_GB" in outcome.last
+
+    def test_warning_is_a_line(self, run, tiny, monkeypatch):
+        monkeypatch.setenv("STRATA_THRAEDS", "2")
+        outcome = run("prefill", tiny, "-p", "a", "-q")
+        assert outcome.code == 0
+        assert (
+            outcome.err
+            == "warning: STRATA_THRAEDS is no knob of strata and has no effect; did you mean STRATA_THREADS?\n"
+        )
+
+    def test_plan_that_does_not_fit(self, run, tiny, monkeypatch):
+        def refuse(*_):
+            error = OutOfMemoryPlanError("the plan needs 9 GB, 8 GB are there.")
+            error.plan = "arena  9 GB\n"
+            raise error
+
+        monkeypatch.setattr(_core, "Engine", refuse)
+        outcome = run("prefill", tiny, "-p", "a")
+        assert outcome.code == 1 and outcome.err == "arena  9 GB\nerror: the plan needs 9 GB, 8 GB are there.\n"
+
+    def test_bug_is_no_traceback(self, run, tiny, monkeypatch):
+        monkeypatch.setattr(_core, "Engine", lambda *_: 1 / 0)
+        outcome = run("prefill", tiny, "-p", "a")
+        assert outcome.code == 1 and outcome.err.startswith("internal error: ZeroDivisionError")
+
+    def test_logits_file_that_cannot_be_written(self, run, tiny, tmp_path):
+        outcome = run("prefill", tiny, "-p", "a", "--logits-out", tmp_path)
+        assert outcome.code == 2 and "directory" in outcome.err
+
+
+class TestRun:
+    def test_prompt_and_continuation(self, run, tiny):
+        outcome = run("run", tiny, "-p", "Hello", "-n", "5")
+        expected = strata.generate(tiny, "Hello", max_new_tokens=5).text
+        assert outcome.code == 0 and outcome.out == "Hello" + expected + "\n"
+        assert "tok/s" in outcome.last and "the limit" in outcome.last
+
+    def test_tokens_are_shown_as_text(self, run, tiny):
+        assert run("run", tiny, "--tokens", "-", "-n", "1", stdin=b"39 292 75 78").out.startswith("Hello")
+
+    def test_seed(self, run, tiny):
+        args = ("run", tiny, "-p", "Hello", "-n", "12", "--temperature", "1", "--seed")
+        assert run(*args, "1").out == run(*args, "1").out != run(*args, "2").out
+
+    def test_bad_argument(self, run, tiny):
+        outcome = run("run", tiny, "-p", "a", "--temperature", "-1")
+        assert outcome.code == 1 and "temperature" in outcome.last and outcome.out == ""
+
+    def test_demo(self, run):
+        assert run("run", "--demo", "-n", "2").out.startswith("Once upon a time")
+
+    def test_end_of_the_context(self, run, tiny):
+        outcome = run("run", tiny, "-p", "Hello", "-n", "50", "--context", "6", "--ignore-eos")
+        assert outcome.code == 0 and "the end of the context" in outcome.last
+
+    def test_interrupt(self, run, tiny, monkeypatch):
+        real, calls = click.echo, []
+
+        def echo(*args, **kw):
+            calls.append(args)
+            if len(calls) == 4:  # the prompt and two tokens are out
+                raise KeyboardInterrupt
+            real(*args, **kw)
+
+        monkeypatch.setattr(strata.cli.run.click, "echo", echo)
+        outcome = run("run", tiny, "-p", "Hello", "-n", "9")
+        assert outcome.code == 130 and outcome.out.startswith("Hello") and outcome.out.endswith("\n")
+        assert outcome.last.startswith("interrupted after 3 new tokens")
+
+
+class TestInspect:
+    @pytest.fixture(autouse=True)
+    def module(self, monkeypatch):
+        module = types.ModuleType("strata.inspect")
+        module.inspect = lambda path: {"path": path}
+        module.render = lambda info: Text(f"file {info['path']}")
+        module.to_json = json.dumps
+        monkeypatch.setitem(sys.modules, "strata.inspect", module)
+        monkeypatch.setattr(strata, "inspect", module, raising=False)
+
+    def test_text_and_json(self, run):
+        assert run("inspect", "m.gguf").out == "file m.gguf\n"
+        assert json.loads(run("inspect", "m.gguf", "--json").out) == {"path": "m.gguf"}
+
+
+def test_reader_that_goes_away():
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "strata", "--help"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=env, check=False)
+    os.close(write)
+    assert done.returncode == 1 and b"Traceback" not in done.stderr and b"Exception" not in done.stderr
