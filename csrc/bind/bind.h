@@ -22,5 +22,6 @@ void init_errors(py::module_& m);
 void init_gguf(py::module_& m);
 void init_quant(py::module_& m);
 void init_engine(py::module_& m);
+void init_cpu(py::module_& m);
 
 }  // namespace strata::bind

@@ -13,6 +13,7 @@ PYBIND11_MODULE(_core, m) {
   init_gguf(m);
   init_quant(m);
   init_engine(m);
+  init_cpu(m);
 }
 
 }  // namespace strata::bind

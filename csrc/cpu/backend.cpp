@@ -6,6 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "cpu/pack.h"
 #include "cpu/reference.h"
 #include "cpu/rope.h"
 #include "cpu/scratch.h"
@@ -23,18 +24,21 @@ namespace {
 constexpr uint64_t kAlign = 64;
 uint64_t aligned(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-enum class Use : uint8_t { None, Rows, Vector, Taps };
+enum class Use : uint8_t { None, Rows, Product, Vector, Taps };
 
-// How each weight is used, from the ops that name it. Products and embeddings read block rows; the rest wants floats.
+// How each weight is used, from the ops that name it. Embeddings read block rows, products rows or panels; the rest wants
+// floats. A matrix used both ways (tied embeddings) stays in rows.
 std::vector<Use> uses(const model::Model& model, const program::Program& p) {
   std::vector<Use> use(model.weights.size(), Use::None);
+  const auto note = [](Use& have, Use now) { have = have == Use::Rows || now == Use::Rows ? Use::Rows : now; };
   const auto scan = [&](const program::Segment& s) {
     for (const Op& op : s.ops)
       for (const Ref& r : op.in)
         if (r.space == Ref::Weight)
-          use[static_cast<size_t>(r.id)] = op.kind == OpKind::MatMul || op.kind == OpKind::Embed ? Use::Rows
-                                           : op.kind == OpKind::Conv                             ? Use::Taps
-                                                                                                 : Use::Vector;
+          note(use[static_cast<size_t>(r.id)], op.kind == OpKind::MatMul  ? Use::Product
+                                               : op.kind == OpKind::Embed ? Use::Rows
+                                               : op.kind == OpKind::Conv  ? Use::Taps
+                                                                          : Use::Vector);
   };
   scan(p.embed);
   for (const auto& s : p.mixer) scan(s);
@@ -45,15 +49,15 @@ std::vector<Use> uses(const model::Model& model, const program::Program& p) {
 
 uint64_t stored_bytes(const model::Weight& w, Use u) {
   if (u == Use::None) return 0;
-  return aligned(u == Use::Rows ? w.where.bytes : static_cast<uint64_t>(w.rows * w.cols) * sizeof(float));
+  if (u == Use::Rows) return aligned(w.where.bytes);
+  if (u == Use::Product) return aligned(std::max(w.where.bytes, packed_bytes({w.type, w.rows, w.cols, w.row_bytes, nullptr})));
+  return aligned(static_cast<uint64_t>(w.rows * w.cols) * sizeof(float));
 }
-
-constexpr uint64_t kPanelFloats = (sizeof(CodePanel) + sizeof(Rows)) / sizeof(float);
 
 uint64_t scratch_floats(const model::Model& model, int64_t context) {
   const auto dim = static_cast<uint64_t>(std::max(model.hp.state_dim, 1));
   const uint64_t scores = aligned(static_cast<uint64_t>(context) * 4) / 4;
-  return 2 * kPanel * kBlockK + 2 * kRowBlock * kPanel + 2 * scores + dim * kStrip + kPanelFloats + kRowBlock * sizeof(float*) / sizeof(float);
+  return ProductScratch::floats() + 2 * scores + dim * kStrip;
 }
 
 // Row chunks of 256 values that the largest product of a chunk, or a batch of experts, quantises.
@@ -61,10 +65,9 @@ uint64_t quantised_chunks(const model::Model& model, const program::Program& p, 
   int64_t most = kBatchRows * chunks_of(std::max(model.hp.hidden, model.hp.expert_width));
   const std::vector<Use> use = uses(model, p);
   for (size_t i = 0; i < use.size(); ++i)
-    if (use[i] == Use::Rows) most = std::max(most, rows * chunks_of(model.weights[i].cols));
+    if (use[i] == Use::Rows || use[i] == Use::Product) most = std::max(most, rows * chunks_of(model.weights[i].cols));
   return static_cast<uint64_t>(most);
 }
-constexpr uint64_t kChunkPairs = kBlockK / 2, kChunkFloats = kChunkPairs + 1 + kSums;  // q, scale, sums
 
 // Weights whose product stays in float32 whatever their type: what decides between experts or positions, and what a
 // small error would feed back (spec: precision).
@@ -101,7 +104,7 @@ uint64_t Backend::weight_bytes(const model::Model& model, const program::Program
 }
 
 uint64_t Backend::scratch_bytes(const model::Model& model, const program::Program& program, int threads, int64_t chunk, int64_t context) {
-  return (static_cast<uint64_t>(threads) * scratch_floats(model, context) + quantised_chunks(model, program, chunk) * kChunkFloats) *
+  return (static_cast<uint64_t>(threads) * scratch_floats(model, context) + quantised_chunks(model, program, chunk) * Quantised::floats()) *
          sizeof(float);
 }
 
@@ -116,7 +119,11 @@ void Backend::load(MemoryPlan& plan, const ReadWeight& read, Cancel* cancel) {
   for (size_t i = 0; i < use.size(); ++i) {
     const model::Weight& w = model_.weights[i];
     if (cancel) cancel->poll();
-    if (use[i] == Use::Rows) {
+    if (use[i] == Use::Product && activations_ != Activations::F32 && !exact_[i] && packed_type(w.type) != w.type) {
+      raw.resize(w.where.bytes);
+      read(w, raw.data());
+      matrix_[i] = pack({w.type, w.rows, w.cols, w.row_bytes, raw.data()}, p);
+    } else if (use[i] == Use::Rows || use[i] == Use::Product) {
       read(w, p);
       matrix_[i] = {w.type, w.rows, w.cols, w.row_bytes, p};
     } else if (use[i] != Use::None) {
@@ -146,22 +153,13 @@ void Backend::set_scratch(MemoryPlan& plan, int64_t chunk, int64_t context) {
   auto* p = reinterpret_cast<float*>(scratch_pages_.data());
   const uint64_t scores = aligned(static_cast<uint64_t>(context) * 4) / 4;
   for (Scratch& s : scratch_) {
-    s.codes = reinterpret_cast<CodePanel*>(p);
-    s.code_rows = reinterpret_cast<Rows*>(s.codes + 1);
-    s.x = reinterpret_cast<const float**>(p + kPanelFloats);
-    s.rows = p + kPanelFloats + kRowBlock * sizeof(float*) / sizeof(float);
-    s.panel = s.rows + kPanel * kBlockK;
-    s.acc = s.panel + kPanel * kBlockK;
-    s.up = s.acc + kRowBlock * kPanel;
-    s.strip = s.up + kRowBlock * kPanel;
+    s.strip = s.take(p);
     s.scores = s.strip + std::max(model_.hp.state_dim, 1) * kStrip;
     s.order = reinterpret_cast<int32_t*>(s.scores + scores);
     p += each;
   }
   const uint64_t chunks = quantised_chunks(model_, program_, chunk);
-  q_ = reinterpret_cast<uint32_t*>(p);
-  q_scale_ = p + chunks * kChunkPairs;
-  q_sum_ = q_scale_ + chunks;
+  quantised_ = QuantisedPool(p, chunks);
 }
 
 Backend::Scratch& Backend::scratch(int thread) { return scratch_[static_cast<size_t>(thread)]; }

@@ -13,18 +13,11 @@
 #include "base/memory.h"
 #include "base/pool.h"
 #include "cpu/isa/kernels.h"
+#include "cpu/product.h"
 #include "model/model.h"
 #include "program/program.h"
 
 namespace strata::cpu {
-
-// A matrix as the backend reads it: rows in their block format.
-struct Matrix {
-  uint32_t type = 0;
-  int64_t rows = 0, cols = 0;
-  uint64_t row_bytes = 0;
-  const std::byte* data = nullptr;
-};
 
 // Where each buffer's rows start, by BufferId.
 struct Bindings {
@@ -93,7 +86,6 @@ class Backend {
  private:
   struct Scratch;  // one thread's
   struct Call;     // an op being run: resolves refs to rows
-  struct Quantised;
   struct Segment;  // rows of one expert taken together
 
   void run_op(const Call& c);
@@ -105,17 +97,6 @@ class Backend {
   void attend(const Call& c);
   void router(const Call& c);
 
-  // Products in float32 or integers (matmul.cpp). `done(first row, rows, first output, count, acc [rows][16])` is called
-  // per panel of outputs and block of rows, on any thread.
-  template <class Done>
-  void product_f32(const Matrix& w, const float* const* x, int64_t m, Cancel* cancel, Done&& done);
-  template <class Done>
-  void product_int(const Matrix& w, const Quantised& x, Cancel* cancel, Done&& done);
-  void unpack(const Matrix& w, int64_t row, int64_t k0, int kn, Scratch& s) const;
-  void panel_f32(const Matrix& w, int64_t row, const float* const* x, int64_t m, Scratch& s) const;
-  void panel_int(const Matrix& w, int64_t row, const Quantised& x, int64_t tile0, int64_t tile1, Scratch& s) const;
-  Quantised quantised(int64_t first, int64_t rows, int64_t cols, bool sums) const;
-  void quantise_tile(const Quantised& to, const float* const* x, int64_t tile) const;
   bool integer(const Matrix& w) const { return activations_ != Activations::F32 && code_format(w.type) != nullptr; }
   template <class Row>
   void quantise_segments(const std::vector<Segment>& segments, int64_t cols, bool sums, std::vector<Quantised>& out, Cancel* cancel,
@@ -134,8 +115,7 @@ class Backend {
   std::vector<Scratch> scratch_;
   std::vector<const float*> row_ptrs_;
   std::vector<uint8_t> exact_;            // by WeightId: products that stay in float32
-  uint32_t* q_ = nullptr;                 // quantised rows of the product being run
-  float *q_scale_ = nullptr, *q_sum_ = nullptr;
+  QuantisedPool quantised_;               // rows of the product being run
 };
 
 // Chooses the k largest of p[0..n): larger first, lower index first among equals, NaN below everything.

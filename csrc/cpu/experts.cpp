@@ -1,6 +1,8 @@
 // The routed experts of a layer, expert by expert: gate and up fused with SwiGLU, then down, added in rising number.
-#include "cpu/matmul.h"
+#include <cstring>
+
 #include "cpu/reference.h"
+#include "cpu/scratch.h"
 
 namespace strata::cpu {
 
@@ -44,7 +46,7 @@ void Backend::quantise_segments(const std::vector<Segment>& segments, int64_t co
   std::vector<Tile> tiles;
   out.clear();
   for (size_t i = 0; i < segments.size(); ++i) {
-    out.push_back(quantised(segments[i].first, segments[i].rows, cols, sums));
+    out.push_back(quantised_.rows(k_, segments[i].first, segments[i].rows, cols, sums));
     for (int64_t t = 0; t < out.back().tiling.tiles; ++t) tiles.push_back({i, t});
   }
   run_tasks(pool_, static_cast<int64_t>(tiles.size()), cols * k_.row_tile, cancel, [&](int64_t i, int) {
@@ -54,7 +56,7 @@ void Backend::quantise_segments(const std::vector<Segment>& segments, int64_t co
     const int32_t* slots = s.run->slots + s.row + q.tiling.first(t.tile);
     const float* x[64];
     for (int r = 0; r < q.tiling.height(t.tile); ++r) x[r] = row(slots[r]);
-    quantise_tile(q, x, t.tile);
+    quantise_tile(k_, q, x, t.tile);
   });
 }
 
@@ -79,14 +81,14 @@ void Backend::experts_gate_up(const ExpertPass& pass, const std::vector<ExpertRu
                 const int32_t* slots = seg.run->slots + seg.row;
                 Scratch& s = scratch(thread);
                 if (ints) {
-                  panel_int(seg.run->up, column, xq[i], 0, xq[i].tiling.tiles, s);
+                  panel_int(k_, seg.run->up, column, xq[i], 0, xq[i].tiling.tiles, s);
                   std::swap(s.acc, s.up);
-                  panel_int(seg.run->gate, column, xq[i], 0, xq[i].tiling.tiles, s);
+                  panel_int(k_, seg.run->gate, column, xq[i], 0, xq[i].tiling.tiles, s);
                 } else {
                   for (int64_t r = 0; r < seg.rows; ++r) s.x[r] = x_row(slots[r]);
-                  panel_f32(seg.run->up, column, s.x, seg.rows, s);
+                  panel_f32(k_, seg.run->up, column, s.x, seg.rows, s);
                   std::swap(s.acc, s.up);
-                  panel_f32(seg.run->gate, column, s.x, seg.rows, s);
+                  panel_f32(k_, seg.run->gate, column, s.x, seg.rows, s);
                 }
                 const int n = static_cast<int>(std::min<int64_t>(kPanel, pass.width - column));
                 for (int64_t r = 0; r < seg.rows; ++r)
@@ -118,10 +120,10 @@ void Backend::experts_down(const ExpertPass& pass, const std::vector<ExpertRun>&
                   const Segment& seg = batch[i];
                   const int32_t* slots = seg.run->slots + seg.row;
                   if (ints) {
-                    panel_int(seg.run->down, column, hq[i], 0, hq[i].tiling.tiles, s);
+                    panel_int(k_, seg.run->down, column, hq[i], 0, hq[i].tiling.tiles, s);
                   } else {
                     for (int64_t r = 0; r < seg.rows; ++r) s.x[r] = h_row(slots[r]);
-                    panel_f32(seg.run->down, column, s.x, seg.rows, s);
+                    panel_f32(k_, seg.run->down, column, s.x, seg.rows, s);
                   }
                   for (int64_t r = 0; r < seg.rows; ++r) {
                     const int64_t slot = slots[r];

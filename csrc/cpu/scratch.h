@@ -5,35 +5,13 @@
 
 namespace strata::cpu {
 
-// Rows of a product taken by one task at most: their sums stay in the second-level cache.
-inline constexpr int64_t kRowBlock = 512;
 // Rows of routed experts quantised together at most.
 inline constexpr int64_t kBatchRows = 1024;
 
-inline int64_t chunks_of(int64_t cols) { return (cols + kBlockK - 1) / kBlockK; }
-
-// Rows of one product as integers: [chunk of 256 values][tile], the layout of kernels.h inside a tile.
-struct Backend::Quantised {
-  Tiling tiling;
-  int64_t cols = 0;
-  bool sums = false;  // of q over groups, for weights with minimums
-  uint32_t* q = nullptr;   // [chunk][row][128]
-  float* scale = nullptr;  // [chunk][row]
-  float* sum = nullptr;    // [chunk][row][kSums]
-  int64_t at(int64_t chunk, int64_t row) const { return chunk * tiling.rows + row; }
-};
-
-struct Backend::Scratch {
-  float* rows = nullptr;    // [16][kBlockK] decoded weight rows
-  float* panel = nullptr;   // [kBlockK][16]
-  float* acc = nullptr;     // [kRowBlock][16]
+struct Backend::Scratch : ProductScratch {
   float* scores = nullptr;  // [context] attention or block scores
   float* strip = nullptr;   // delta-net state columns [dim][kStrip]
-  float* up = nullptr;      // [kRowBlock][16]
   int32_t* order = nullptr; // [context]
-  const float** x = nullptr;  // [kRowBlock] rows of a float32 product
-  CodePanel* codes = nullptr;
-  Rows* code_rows = nullptr;
 };
 
 struct Backend::Call {

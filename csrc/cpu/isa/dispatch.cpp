@@ -35,6 +35,17 @@ bool can_vnni() {
 
 }  // namespace
 
+std::vector<const char*> isa_names() {
+  std::vector<const char*> names = {"portable"};
+  if (can_avx2()) names.push_back("avx2");
+  if (can_avx512()) names.push_back("avx512");
+  if (can_vnni()) names.push_back("avx512vnni");
+#if defined(STRATA_ARM64)
+  names.push_back("neon");
+#endif
+  return names;
+}
+
 const Kernels& select_kernels(const char* isa) {
   const std::string want = isa;
   const bool any = want == "auto";
@@ -46,13 +57,8 @@ const Kernels& select_kernels(const char* isa) {
   if (any || want == "neon") return kNeon;
 #endif
   if (any || want == "portable") return kPortable;
-  std::string allowed = "auto, portable";
-  if (can_avx2()) allowed += ", avx2";
-  if (can_avx512()) allowed += ", avx512";
-  if (can_vnni()) allowed += ", avx512vnni";
-#if defined(STRATA_ARM64)
-  allowed += ", neon";
-#endif
+  std::string allowed = "auto";
+  for (const char* name : isa_names()) allowed += std::string(", ") + name;
   throw ConfigError("isa", want, allowed + " on this machine");
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "cpu/isa/formats.h"
 
@@ -96,6 +97,8 @@ struct Kernels {
 
 // "auto", "portable", "avx2", "avx512", "avx512vnni" (with VBMI), "neon". Throws ConfigError for a name this machine cannot run.
 const Kernels& select_kernels(const char* isa);
+// Those this machine can run, plainest first.
+std::vector<const char*> isa_names();
 
 extern const Kernels kPortable;
 #if defined(STRATA_X86)
