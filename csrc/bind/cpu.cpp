@@ -1,5 +1,4 @@
 // The CPU kernels alone, for tests and benches: products of any type on any instruction set of this machine.
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -47,17 +46,10 @@ class Product {
     return y;
   }
 
-  // Seconds of each of `repeats` runs.
-  std::vector<double> time(const FloatRows& x, const std::string& activations, int repeats) {
-    std::vector<float> y(static_cast<size_t>(x.shape(0) * w_.rows));
-    std::vector<double> seconds;
-    const py::gil_scoped_release release;
-    for (int i = 0; i < repeats; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      run_into(x, activations, y.data());
-      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-    return seconds;
+  // The same into an array that is there.
+  void into(const FloatRows& x, py::array_t<float, py::array::c_style>& y, const std::string& activations) {
+    if (y.ndim() != 2 || y.shape(0) != x.shape(0) || y.shape(1) != w_.rows) throw InputError("y does not have the product's shape");
+    run_into(x, activations, y.mutable_data());
   }
 
  private:
@@ -110,7 +102,7 @@ void init_cpu(py::module_& m) {
            py::arg("weights"), py::arg("offset"), py::arg("rows"), py::arg("cols"), py::arg("isa") = "auto", py::arg("threads") = 1,
            py::arg("pack") = false)
       .def("run", &Product::run, py::arg("x"), py::arg("activations") = "auto")
-      .def("time", &Product::time, py::arg("x"), py::arg("activations") = "auto", py::arg("repeats") = 1);
+      .def("into", &Product::into, py::arg("x"), py::arg("y"), py::arg("activations") = "auto");
   m.def("cpu_isas", [] { return cpu::isa_names(); }, "Instruction sets that this machine can run.");
   m.def("top_k", &top_k, py::arg("p"), py::arg("k"), "The k largest in falling order; NaN is below everything.");
 }

@@ -73,26 +73,33 @@ void Backend::experts_gate_up(const ExpertPass& pass, const std::vector<ExpertRu
     const bool ints = integer(any.gate) && integer(any.up);
     if (ints)
       quantise_segments(batch, pass.hidden, code_format(any.gate.type)->m_group || code_format(any.up.type)->m_group, xq, cancel, x_row);
-    pool_.run(static_cast<int64_t>(batch.size()) * n_panel,
+    const auto segments = static_cast<int64_t>(batch.size());
+    const int64_t run = panels_per_task(segments * n_panel, threads()), n_run = (n_panel + run - 1) / run;
+    pool_.run(segments * n_run,
               [&](int64_t task, int thread) {
-                const auto i = static_cast<size_t>(task / n_panel);
+                const auto i = static_cast<size_t>(task / n_run);
                 const Segment& seg = batch[i];
-                const int64_t column = task % n_panel * kPanel;
+                const Matrix &gate = seg.run->gate, &up = seg.run->up;
                 const int32_t* slots = seg.run->slots + seg.row;
                 Scratch& s = scratch(thread);
-                if (ints) {
-                  panel_int(k_, seg.run->up, column, xq[i], 0, xq[i].tiling.tiles, s);
-                  std::swap(s.acc, s.up);
-                  panel_int(k_, seg.run->gate, column, xq[i], 0, xq[i].tiling.tiles, s);
-                } else {
+                if (!ints)
                   for (int64_t r = 0; r < seg.rows; ++r) s.x[r] = x_row(slots[r]);
-                  panel_f32(k_, seg.run->up, column, s.x, seg.rows, s);
-                  std::swap(s.acc, s.up);
-                  panel_f32(k_, seg.run->gate, column, s.x, seg.rows, s);
+                const int64_t end = std::min(pass.width, (task % n_run + 1) * run * kPanel);
+                for (int64_t column = task % n_run * run * kPanel; column < end; column += kPanel) {
+                  if (ints) {
+                    panel_int(k_, up, column, xq[i], 0, xq[i].tiling.tiles, s, Ahead(gate, column));
+                    std::swap(s.acc, s.up);
+                    panel_int(k_, gate, column, xq[i], 0, xq[i].tiling.tiles, s,
+                              column + kPanel < end ? Ahead(up, column + kPanel) : Ahead());
+                  } else {
+                    panel_f32(k_, up, column, s.x, seg.rows, s);
+                    std::swap(s.acc, s.up);
+                    panel_f32(k_, gate, column, s.x, seg.rows, s);
+                  }
+                  const int n = static_cast<int>(std::min<int64_t>(kPanel, pass.width - column));
+                  for (int64_t r = 0; r < seg.rows; ++r)
+                    k_.swiglu(s.acc + r * kPanel, s.up + r * kPanel, pass.h + slots[r] * pass.width + column, n);
                 }
-                const int n = static_cast<int>(std::min<int64_t>(kPanel, pass.width - column));
-                for (int64_t r = 0; r < seg.rows; ++r)
-                  k_.swiglu(s.acc + r * kPanel, s.up + r * kPanel, pass.h + slots[r] * pass.width + column, n);
               },
               cancel);
   });
@@ -120,7 +127,8 @@ void Backend::experts_down(const ExpertPass& pass, const std::vector<ExpertRun>&
                   const Segment& seg = batch[i];
                   const int32_t* slots = seg.run->slots + seg.row;
                   if (ints) {
-                    panel_int(k_, seg.run->down, column, hq[i], 0, hq[i].tiling.tiles, s);
+                    panel_int(k_, seg.run->down, column, hq[i], 0, hq[i].tiling.tiles, s,
+                              i + 1 < batch.size() ? Ahead(batch[i + 1].run->down, column) : Ahead());
                   } else {
                     for (int64_t r = 0; r < seg.rows; ++r) s.x[r] = h_row(slots[r]);
                     panel_f32(k_, seg.run->down, column, s.x, seg.rows, s);

@@ -58,16 +58,20 @@ void panel_f32(const Kernels& k, const Matrix& w, int64_t row, const float* cons
   }
 }
 
-void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& x, int64_t tile0, int64_t tile1, const ProductScratch& s) {
+void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& x, int64_t tile0, int64_t tile1, const ProductScratch& s,
+               Ahead next) {
   const CodeFormat& f = *code_format(w.type);
   const bool packed = w.type == kPackedQ8;
   const auto* data = reinterpret_cast<const uint8_t*>(w.data) + static_cast<uint64_t>(row) * w.row_bytes;
   const int rows = static_cast<int>(std::min<int64_t>(kPanel, w.rows - row));
   const bool direct = packed && x.tiling.rows <= std::min(4, k.row_tile);
+  const int64_t chunks = chunks_of(w.cols);
   for (int64_t k0 = 0, c = 0; k0 < w.cols; k0 += kBlockK, ++c) {
     const int kn = static_cast<int>(std::min<int64_t>(kBlockK, w.cols - k0));
-    const uint8_t* from = data + static_cast<uint64_t>(k0 / f.block * f.bytes) * (packed ? kPanel : 1);
+    const uint64_t chunk = static_cast<uint64_t>(kBlockK / f.block * f.bytes) * (packed ? kPanel : 1);
+    const uint8_t* from = data + chunk * static_cast<uint64_t>(c);
     if (direct) {
+      next.part(c, chunks);
       const int64_t at = x.at(c, 0);
       k.dot_packed(from, kn, x.q + at * (kBlockK / 2), x.scale + at, static_cast<int>(x.tiling.rows), c == 0, s.acc);
       continue;
@@ -75,6 +79,7 @@ void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& 
     k.unpack[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes);
     float* acc = s.acc;
     for (int64_t t = tile0; t < tile1; ++t) {
+      next.part(c * (tile1 - tile0) + t - tile0, chunks * (tile1 - tile0));
       const int64_t at = x.at(c, x.tiling.first(t));
       const int h = x.tiling.height(t);
       k.dot(*s.codes, kn, f.span, f.m_group, x.q + at * (kBlockK / 2), x.scale + at, x.sum + at * kSums, h, c == 0, acc);

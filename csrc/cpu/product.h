@@ -68,9 +68,28 @@ struct QuantisedPool {
 // x: the tile's rows.
 void quantise_tile(const Kernels& k, const Quantised& to, const float* const* x, int64_t tile);
 
+// The panel that this thread takes next: asked for in small parts while the current one is multiplied, so that it stands in
+// the second-level cache when its turn comes. (Weights are used once; what the processor fetches by itself starts anew at
+// every row and page: 10 rows of Q8_0, 80 -> 134 GMAC/s.) Always inline: a compiler drops calls of a function that does
+// nothing but prefetch.
+struct Ahead {
+  const std::byte* at = nullptr;
+  int64_t bytes = 0;
+  Ahead() = default;
+  Ahead(const Matrix& w, int64_t row)
+      : at(w.data + static_cast<uint64_t>(row) * w.row_bytes),
+        bytes(std::min<int64_t>(kPanel, w.rows - row) * static_cast<int64_t>(w.row_bytes)) {}
+  // Part i of n.
+  __attribute__((always_inline)) inline void part(int64_t i, int64_t n) const {
+    for (int64_t b = bytes * i / n & ~int64_t{63}, end = bytes * (i + 1) / n & ~int64_t{63}; b < end; b += 64)
+      __builtin_prefetch(at + b, 0, 2);
+  }
+};
+
 // s.acc[r][j] = w[row + j] . x[r], j < 16: float32 activations; or integer ones, for the rows of tiles tile0 .. tile1 - 1.
 void panel_f32(const Kernels& k, const Matrix& w, int64_t row, const float* const* x, int64_t m, const ProductScratch& s);
-void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& x, int64_t tile0, int64_t tile1, const ProductScratch& s);
+void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& x, int64_t tile0, int64_t tile1, const ProductScratch& s,
+               Ahead next);
 
 // Runs fn(task, thread) for all tasks; on the calling thread alone when all of them are too little work to wake others for.
 // `work`: values a task touches, about.
@@ -91,6 +110,9 @@ inline int64_t rows_per_block(int64_t m, int64_t bytes, int64_t panels, int thre
   const int64_t want = std::max<int64_t>(1, 4 * threads / panels);
   return std::clamp<int64_t>((m + want - 1) / want, std::min<int64_t>(m, 16), cached);
 }
+
+// Neighbouring panels that one task takes in turn.
+inline int64_t panels_per_task(int64_t panels, int threads) { return std::clamp<int64_t>(panels / (8 * threads), 1, 8); }
 
 // Whole products: done(first row, rows, first output, count, acc [rows][16]) is called per panel of outputs and block of
 // rows, on any thread. scratch(thread) is that thread's ProductScratch.
@@ -116,13 +138,16 @@ void product_int(const Kernels& k, ThreadPool& pool, Scratch&& scratch, const Ma
   const int64_t n_panel = (w.rows + kPanel - 1) / kPanel;
   const int64_t block = std::max<int64_t>(1, rows_per_block(x.tiling.rows, 2 * w.cols, n_panel, pool.size()) / k.row_tile);  // tiles
   const int64_t n_block = (x.tiling.tiles + block - 1) / block;
-  pool.run(n_panel * n_block,
+  const int64_t run = panels_per_task(n_panel * n_block, pool.size()), n_run = (n_panel + run - 1) / run;
+  pool.run(n_run * n_block,
            [&](int64_t task, int thread) {
-             const int64_t row = task % n_panel * kPanel, t0 = task / n_panel * block;
-             const int64_t t1 = std::min(t0 + block, x.tiling.tiles), r0 = x.tiling.first(t0);
+             const int64_t t0 = task / n_run * block, t1 = std::min(t0 + block, x.tiling.tiles), r0 = x.tiling.first(t0);
+             const int64_t end = std::min(w.rows, (task % n_run + 1) * run * kPanel);
              const ProductScratch& s = scratch(thread);
-             panel_int(k, w, row, x, t0, t1, s);
-             done(r0, x.tiling.first(t1) - r0, row, static_cast<int>(std::min<int64_t>(kPanel, w.rows - row)), s.acc);
+             for (int64_t row = task % n_run * run * kPanel; row < end; row += kPanel) {
+               panel_int(k, w, row, x, t0, t1, s, row + kPanel < end ? Ahead(w, row + kPanel) : Ahead());
+               done(r0, x.tiling.first(t1) - r0, row, static_cast<int>(std::min<int64_t>(kPanel, w.rows - row)), s.acc);
+             }
            },
            cancel);
 }

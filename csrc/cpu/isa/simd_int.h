@@ -4,6 +4,9 @@
 //   W             32 int16: a pair of k of 16 rows
 //   dot2(s, w, x) s + w.k0 * x.k0 + w.k1 * x.k1 for every row; *x is the pair of one activation row
 //   whole(s)      the rows' sums as floats, rounded to nearest even
+//
+// Sums are added in place by assembly on x86: compilers else copy the tile's sums at every step (gcc 12: 158 instead of 250
+// GMAC/s with AVX-512 VNNI), and do not fold the broadcast into the multiply-add.
 
 #if defined(STRATA_SIMD_AVX512)
 
@@ -12,12 +15,13 @@ struct Sum { __m512i v; };
 inline W load_w(const int16_t* p) { return {_mm512_load_si512(p)}; }
 inline Sum no_sum() { return {_mm512_setzero_si512()}; }
 inline Sum dot2(Sum s, W w, const uint32_t* x) {
-  const __m512i b = _mm512_set1_epi32(static_cast<int>(*x));
 #if defined(STRATA_SIMD_VNNI)
-  return {_mm512_dpwssd_epi32(s.v, w.v, b)};
+  __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(s.v) : "v"(w.v), "m"(*x));
 #else
-  return {_mm512_add_epi32(s.v, _mm512_madd_epi16(w.v, b))};
+  const __m512i p = _mm512_madd_epi16(w.v, _mm512_set1_epi32(static_cast<int>(*x)));
+  __asm__("vpaddd %1, %0, %0" : "+v"(s.v) : "v"(p));
 #endif
+  return s;
 }
 inline Sum plus(Sum a, Sum b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline V whole(Sum s) { return {_mm512_cvtepi32_ps(s.v)}; }
@@ -33,7 +37,10 @@ inline W load_w(const int16_t* p) {
 inline Sum no_sum() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 inline Sum dot2(Sum s, W w, const uint32_t* x) {
   const __m256i b = _mm256_set1_epi32(static_cast<int>(*x));
-  return {_mm256_add_epi32(s.a, _mm256_madd_epi16(w.a, b)), _mm256_add_epi32(s.b, _mm256_madd_epi16(w.b, b))};
+  const __m256i p = _mm256_madd_epi16(w.a, b), q = _mm256_madd_epi16(w.b, b);
+  __asm__("vpaddd %1, %0, %0" : "+x"(s.a) : "x"(p));
+  __asm__("vpaddd %1, %0, %0" : "+x"(s.b) : "x"(q));
+  return s;
 }
 inline Sum plus(Sum x, Sum y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
 inline V whole(Sum s) { return {_mm256_cvtepi32_ps(s.a), _mm256_cvtepi32_ps(s.b)}; }
