@@ -64,9 +64,13 @@ MemoryPlan::Line& MemoryPlan::line(const std::string& name) {
 }
 
 Pages MemoryPlan::take(const std::string& name, uint64_t bytes) {
-  Line& l = line(name);
+  const std::lock_guard<std::mutex> lock(*mutex_);
+  return take_locked(line(name), bytes);
+}
+
+Pages MemoryPlan::take_locked(Line& l, uint64_t bytes) {
   if (bytes > l.bytes - l.taken)
-    throw OutOfMemoryPlanError("the line \"" + name + "\" of the memory plan holds " + std::to_string(l.bytes) + " bytes, " +
+    throw OutOfMemoryPlanError("the line \"" + l.name + "\" of the memory plan holds " + std::to_string(l.bytes) + " bytes, " +
                                    std::to_string(l.taken) + " of them taken; " + std::to_string(bytes) + " more were asked for",
                                to_text(), bytes, l.bytes - l.taken);
   try {
@@ -74,22 +78,25 @@ Pages MemoryPlan::take(const std::string& name, uint64_t bytes) {
     l.taken += bytes;
     return p;
   } catch (const std::bad_alloc&) {
-    throw OutOfMemoryPlanError("the system has no memory for \"" + name + "\" (" + std::to_string(bytes) + " bytes)", to_text(),
+    throw OutOfMemoryPlanError("the system has no memory for \"" + l.name + "\" (" + std::to_string(bytes) + " bytes)", to_text(),
                                bytes, available_memory());
   }
 }
 
 Pages MemoryPlan::take_all(const std::string& name) {
-  const Line& l = line(name);
-  return take(name, l.bytes - l.taken);
+  const std::lock_guard<std::mutex> lock(*mutex_);
+  Line& l = line(name);
+  return take_locked(l, l.bytes - l.taken);
 }
 
 void MemoryPlan::give_back(const std::string& name, uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(*mutex_);
   Line& l = line(name);
   l.taken -= std::min(l.taken, bytes);
 }
 
 void MemoryPlan::make_room(const std::string& name, uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(*mutex_);
   Line& l = line(name);
   if (l.bytes - l.taken >= bytes) return;
   const uint64_t more = bytes - (l.bytes - l.taken), have = available_memory();

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ class Pages {
   uint64_t size_ = 0;
 };
 
+// Taking and giving back may happen on any thread; lines are added before the plan is shared.
 class MemoryPlan {
  public:
   struct Line {
@@ -48,7 +50,9 @@ class MemoryPlan {
 
  private:
   Line& line(const std::string& name);
+  Pages take_locked(Line& line, uint64_t bytes);
   std::vector<Line> lines_;
+  std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();
 };
 
 // Bytes this process may still take: free and reclaimable memory of the machine, or of its cgroup where that is less.

@@ -6,8 +6,6 @@
 
 #include <string>
 
-#include <string>
-
 namespace strata::bind {
 
 namespace py = pybind11;

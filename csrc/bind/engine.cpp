@@ -16,21 +16,37 @@ using window::EngineConfig;
 using window::LogitsMode;
 using window::Session;
 
-// A closed engine or session says so instead of crashing.
-struct EngineHandle {
+// Closing takes effect at once: the engine's threads end and its memory goes back even while Python still holds sessions of
+// it, which say that they are closed. A call that is running keeps its engine and session until it returns.
+struct SessionSlot {
+  std::shared_ptr<Session> session;
+};
+struct EngineSlot {
   std::shared_ptr<Engine> engine;
-  Engine& get() const {
-    if (!engine) throw InputError("the model is closed");
-    return *engine;
+  std::vector<std::weak_ptr<SessionSlot>> sessions;
+  ~EngineSlot() { close(); }
+  void close() {
+    for (const auto& weak : sessions)
+      if (const auto slot = weak.lock()) slot->session.reset();  // before the engine whose plan it gives memory back to
+    sessions.clear();
+    engine.reset();
+  }
+};
+struct EngineHandle {
+  std::shared_ptr<EngineSlot> slot;
+  std::shared_ptr<Engine> get() const {
+    if (!slot->engine) throw InputError("the model is closed");
+    return slot->engine;
   }
 };
 struct SessionHandle {
-  std::shared_ptr<Engine> engine;  // outlives the session
-  std::unique_ptr<Session> session;
-  Session& get() const {
-    if (!session) throw InputError("the session is closed");
-    return *session;
+  std::shared_ptr<EngineSlot> engine;  // keeps the engine alive as long as the session is
+  std::shared_ptr<SessionSlot> slot;
+  std::shared_ptr<Session> get() const {
+    if (!slot->session) throw InputError(engine->engine ? "the session is closed" : "the model is closed");
+    return slot->session;
   }
+  void close() const { slot->session.reset(); }
 };
 
 // Ctrl-C while the core works: Python's own handler raises KeyboardInterrupt here, and the core unwinds with it.
@@ -176,9 +192,11 @@ py::dict counters_dict(const stream::Counters& c) {
 
 py::tuple prefill(EngineHandle& handle, SessionHandle& session, const py::array_t<int32_t, py::array::c_style>& tokens,
                   const std::string& logits, const py::object& progress, const py::object& taps) {
-  Engine& engine = handle.get();
-  Session& s = session.get();
-  if (session.engine != handle.engine) throw InputError("the session belongs to another model");
+  const std::shared_ptr<Engine> engine_held = handle.get();
+  const std::shared_ptr<Session> session_held = session.get();
+  Engine& engine = *engine_held;
+  Session& s = *session_held;
+  if (session.engine != handle.slot) throw InputError("the session belongs to another model");
   if (tokens.ndim() != 1) throw InputError("tokens have " + std::to_string(tokens.ndim()) + " dimensions; 1 is wanted");
   const LogitsMode mode = logits == "last" ? LogitsMode::Last : logits == "all" ? LogitsMode::All : LogitsMode::None;
   if (mode == LogitsMode::None && logits != "none") throw ConfigError("logits", logits, "last, all, none");
@@ -235,13 +253,14 @@ py::tuple prefill(EngineHandle& handle, SessionHandle& session, const py::array_
 
 void init_engine(py::module_& m) {
   py::class_<SessionHandle>(m, "Session")
-      .def_property_readonly("position", [](const SessionHandle& s) { return s.get().position(); })
-      .def_property_readonly("context", [](const SessionHandle& s) { return s.get().context(); })
-      .def_property_readonly("closed", [](const SessionHandle& s) { return !s.session; })
-      .def("close", [](SessionHandle& s) { s.session.reset(); })
+      .def_property_readonly("position", [](const SessionHandle& s) { return s.get()->position(); })
+      .def_property_readonly("context", [](const SessionHandle& s) { return s.get()->context(); })
+      .def_property_readonly("closed", [](const SessionHandle& s) { return !s.slot->session; })
+      .def("close", &SessionHandle::close)
       .def("state", [](const SessionHandle& s, const std::string& name) {
         int64_t rows = 0, cols = 0;
-        const float* p = s.get().state(name, rows, cols);
+        const std::shared_ptr<Session> held = s.get();
+        const float* p = held->state(name, rows, cols);
         if (!p) throw InputError("the session has no state \"" + name + "\"");
         return py::array_t<float>({static_cast<py::ssize_t>(rows), static_cast<py::ssize_t>(cols)}, p);
       });
@@ -253,22 +272,32 @@ void init_engine(py::module_& m) {
              Cancel cancel;
              cancel.hook = look_for_signals;
              const py::gil_scoped_release release;
-             return EngineHandle{std::make_shared<Engine>(file, c, &cancel)};
+             auto slot = std::make_shared<EngineSlot>();
+             slot->engine = std::make_shared<Engine>(file, c, &cancel);
+             return EngineHandle{slot};
            }),
            py::arg("path"), py::arg("config"))
-      .def("close", [](EngineHandle& e) { e.engine.reset(); })
-      .def_property_readonly("info", [](const EngineHandle& e) { return info_of(e.get()); })
-      .def_property_readonly("warnings", [](const EngineHandle& e) { return e.get().warnings(); })
-      .def_property_readonly("effective", [](const EngineHandle& e) { return effective_of(e.get()); })
-      .def_property_readonly("plan", [](const EngineHandle& e) { return lines_of(e.get().plan().memory); })
+      .def("close", [](const EngineHandle& e) { e.slot->close(); })
+      .def_property_readonly("info", [](const EngineHandle& e) { return info_of(*e.get()); })
+      .def_property_readonly("warnings", [](const EngineHandle& e) { return e.get()->warnings(); })
+      .def_property_readonly("effective", [](const EngineHandle& e) { return effective_of(*e.get()); })
+      .def_property_readonly("plan", [](const EngineHandle& e) { return lines_of(e.get()->plan().memory); })
       .def("program",
            [](const EngineHandle& e) {
-             const program::Program& p = e.get().program();
+             const std::shared_ptr<Engine> held = e.get();
+             const program::Program& p = held->program();
              std::string s = to_text(p, p.embed);
              for (size_t i = 0; i < p.mixer.size(); ++i) s += to_text(p, p.mixer[i]) + to_text(p, p.experts[i]);
              return s + to_text(p, p.head);
            })
-      .def("session", [](const EngineHandle& e) { return SessionHandle{e.engine, e.get().new_session()}; })
+      .def("session",
+           [](const EngineHandle& e) {
+             auto slot = std::make_shared<SessionSlot>();
+             slot->session = e.get()->new_session();
+             std::erase_if(e.slot->sessions, [](const auto& weak) { return weak.expired(); });
+             e.slot->sessions.push_back(slot);
+             return SessionHandle{e.slot, slot};
+           })
       .def("prefill", &prefill, py::arg("session"), py::arg("tokens"), py::arg("logits") = "last", py::arg("progress") = py::none(),
            py::arg("taps") = py::none());
 

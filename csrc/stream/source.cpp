@@ -50,7 +50,8 @@ int open_direct(const File& file, std::string& why) {
 
 }  // namespace
 
-Source::Source(const std::vector<File>& files, bool direct) : files_(files), direct_(files.size(), -1) {
+Source::Source(const std::vector<File>& files, bool direct, const Faults& faults)
+    : files_(files), faults_(faults), direct_(files.size(), -1) {
   for (size_t i = 0; direct && i < files.size(); ++i) {
     std::string why;
     direct_[i] = open_direct(files[i], why);
@@ -66,11 +67,9 @@ Source::~Source() {
 void Source::read(uint32_t file, uint64_t offset, uint64_t bytes, std::byte* region, int layer, int expert) {
   const uint64_t number = reads_.fetch_add(1, std::memory_order_relaxed);
   const File& f = files_[file];
-  if (faults.delay_us > 0) {
-    const uint64_t mixed = (number + 1) * 0x9E3779B97F4A7C15ULL;
-    std::this_thread::sleep_for(std::chrono::microseconds((mixed >> 33) % static_cast<uint64_t>(faults.delay_us)));
-  }
-  if (faults.eio_at >= 0 && number == static_cast<uint64_t>(faults.eio_at))
+  const uint64_t mixed = ((number + 1) * 0x9E3779B97F4A7C15ULL) >> 33;
+  if (faults_.delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(mixed % static_cast<uint64_t>(faults_.delay_us)));
+  if ((faults_.eio_at >= 0 && number == static_cast<uint64_t>(faults_.eio_at)) || mixed % 1000000 < faults_.eio_per_million)
     throw StreamIOError("read failed", f.path(), offset, EIO, layer, expert);
 
   constexpr uint64_t kMaxCall = uint64_t{1} << 30;
@@ -81,7 +80,7 @@ void Source::read(uint32_t file, uint64_t offset, uint64_t bytes, std::byte* reg
     uint64_t from = offset - lead;
     while (from < end) {
       uint64_t want = std::min(limit - from, kMaxCall);
-      if (faults.short_reads) want = std::max(kAlignment, std::min(want, faults.short_reads / kAlignment * kAlignment));
+      if (faults_.short_reads) want = std::max(kAlignment, std::min(want, faults_.short_reads / kAlignment * kAlignment));
       const ssize_t n = ::pread(direct_[file], region + (from - (offset - lead)), want, static_cast<off_t>(from));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) throw StreamIOError("read failed", f.path(), std::max(from, offset), errno, layer, expert);
@@ -93,7 +92,7 @@ void Source::read(uint32_t file, uint64_t offset, uint64_t bytes, std::byte* reg
   }
   while (at < end) {
     uint64_t want = end - at;
-    if (faults.short_reads) want = std::min(want, std::max<uint64_t>(1, faults.short_reads));
+    if (faults_.short_reads) want = std::min(want, std::max<uint64_t>(1, faults_.short_reads));
     f.read_exact(region + lead + (at - offset), want, at, layer, expert);
     at += want;
   }

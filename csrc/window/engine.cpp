@@ -83,7 +83,11 @@ Engine::Engine(const std::string& path, const EngineConfig& config, Cancel* canc
   const EngineConfig& c = plan_.config;
   table_ = expert_table(model_);
 
-  source_ = std::make_unique<stream::Source>(files_.files(), c.direct_io != "off");
+  stream::Faults faults;
+  faults.delay_us = c.fault_delay_us;
+  faults.eio_at = c.fault_eio_at;
+  faults.short_reads = static_cast<uint64_t>(std::max<int64_t>(0, c.fault_short_reads));
+  source_ = std::make_unique<stream::Source>(files_.files(), c.direct_io != "off", faults);
   if (c.direct_io == "on" && !source_->warnings().empty()) throw ConfigError("direct_io", "on", "auto or off here: " + source_->warnings()[0]);
   backend_ = std::make_unique<cpu::Backend>(model_, program_, kernels, c.threads,
                                             c.activations == "f32" ? cpu::Activations::F32 : cpu::Activations::Int16,
@@ -103,9 +107,6 @@ Engine::Engine(const std::string& path, const EngineConfig& config, Cancel* canc
   sc.guess_min = c.prompt_pred_min;
   sc.fake = c.stream_fake;
   stream_ = std::make_unique<stream::Stream>(*source_, table_, plan_.arena, plan_.memory, sc);
-  source_->faults.delay_us = c.fault_delay_us;
-  source_->faults.eio_at = c.fault_eio_at < 0 ? -1 : c.fault_eio_at + static_cast<int64_t>(source_->reads());
-  source_->faults.short_reads = static_cast<uint64_t>(std::max<int64_t>(0, c.fault_short_reads));
 }
 
 // The scope's buffers, one after another in one piece of memory.
@@ -141,7 +142,6 @@ std::vector<std::string> Engine::warnings() const {
 }
 
 std::unique_ptr<Session> Engine::new_session() {
-  const std::lock_guard<std::mutex> lock(lock_);
   return std::make_unique<Session>(program_, model_.hp, plan_.memory, plan_.config.context);
 }
 

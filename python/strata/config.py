@@ -27,6 +27,7 @@ OTHER_ENV = frozenset({"STRATA_DEBUG", "STRATA_BUILD_DIR", "STRATA_PREFIX", "STR
 OTHER_ENV_PREFIXES = ("STRATA_EMU_", "STRATA_TEST_")
 
 MAX_INT = 2**31 - 1
+SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 class ConfigWarning(UserWarning):
@@ -98,6 +99,50 @@ class Config:
         low=1,
         high=256,
         unit="threads",
+    )
+    prompt_sweep: int = _knob(
+        0,
+        "Rows of a prompt that go through a layer's experts together; 0 = automatic, from the memory there is. "
+        "Changes speed, bytes read and scratch memory; never the bits of a result.",
+        high=1 << 20,
+        unit="tokens",
+    )
+    prompt_pred: int = _knob(
+        1,
+        "What guesses the experts to read ahead: 1 = the next layer's router, 0 = how often each was used so far, "
+        "-1 = nothing is read ahead, 2 = pseudo-random, for tests. Changes speed and bytes read; never the bits of a "
+        "result.",
+        low=-1,
+        high=2,
+    )
+    prompt_pred_min: int = _knob(
+        1,
+        "Tokens of a sweep that must be guessed to need an expert before it is read ahead. Changes speed and bytes "
+        "read; never the bits of a result.",
+        low=1,
+        unit="tokens",
+    )
+    ple_async: bool = _knob(
+        True,
+        "Read the n-gram rows beside the first layers instead of before them. Changes speed; never the bits of a "
+        "result.",
+    )
+    stream_fake: bool = _knob(
+        False,
+        "Read no experts and compute with what the arena holds: the time without the drive, for measurements. "
+        "Changes the results to nonsense; never the work that is done with them.",
+    )
+    direct_io: Literal["auto", "on", "off"] = _knob(
+        "auto",
+        "Expert reads that bypass the page cache; auto does so where the system can. Changes speed and the memory "
+        "other programs have; never the bits of a result.",
+    )
+    ram_gb: float = _knob(
+        0.0,
+        "Memory to plan for, in GB (10^9 bytes); 0 = what is available now. Changes every automatic size; never the "
+        "bits of a result.",
+        high=1e6,
+        unit="GB",
     )
     qsa_ratio: int = _knob(
         0,
@@ -188,7 +233,7 @@ class Knob:
     """One row of the table: what a setting is called, may be, and does."""
 
     name: str
-    type: type  # str, int, float
+    type: type  # str, int, float, bool
     default: str | int | float | None  # None: off
     choices: tuple[str, ...]  # of a str with a closed set of values, else empty
     range: tuple[float, float]  # inclusive, of an int or float
@@ -208,6 +253,8 @@ class Knob:
             return ", ".join(self.choices)
         if self.type is str:
             return "a path"
+        if self.type is bool:
+            return "on (1, true, yes) or off (0, false, no)"
         low, high = self.range
         return f"{'a whole number' if self.type is int else 'a number'} from {low:.10g} to {high:.10g}"
 
@@ -219,6 +266,10 @@ class Knob:
             text = os.fspath(value) if isinstance(value, os.PathLike) else value
             if isinstance(text, str) and text and "\0" not in text and (not self.choices or text in self.choices):
                 return text
+            raise _config_error(self.name, value, self.allowed)
+        if self.type is bool:
+            if isinstance(value, (bool, int)) and value in (0, 1):
+                return bool(value)
             raise _config_error(self.name, value, self.allowed)
         number: int | float
         try:
@@ -236,6 +287,8 @@ class Knob:
         """A value written as text (environment, command line)."""
         if self.type is str:
             return self.check(text)
+        if self.type is bool:
+            return self.check(SWITCH.get(text.strip().lower(), text))
         try:
             number = self.type(text)
         except ValueError:
@@ -251,7 +304,7 @@ def _table() -> dict[str, Knob]:
             continue
         hint = hints[field.name]
         choices = get_args(hint) if get_origin(hint) is Literal else ()
-        kind = hint if hint in (int, float) else str
+        kind = hint if hint in (int, float, bool) else str
         meta = field.metadata
         table[field.name] = Knob(
             field.name, kind, meta["default"], choices, meta["range"], meta["unit"], meta["help"], meta["since"]

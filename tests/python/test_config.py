@@ -20,6 +20,13 @@ def test_defaults():
         "arena_slots": 0,
         "threads": 0,
         "io_threads": 4,
+        "prompt_sweep": 0,
+        "prompt_pred": 1,
+        "prompt_pred_min": 1,
+        "ple_async": True,
+        "stream_fake": False,
+        "direct_io": "auto",
+        "ram_gb": 0.0,
         "qsa_ratio": 0,
         "dump_moe": None,
         "backend": "cpu",
@@ -56,6 +63,8 @@ def test_frozen_equal_and_picklable():
         ("arena_gb", np.float32(0.5), 0.5),
         ("isa", "portable", "portable"),
         ("dump_moe", None, None),
+        ("ple_async", 0, False),
+        ("prompt_pred", -1, -1),
     ],
 )
 def test_good_values(name, value, kept):
@@ -86,6 +95,9 @@ def test_good_values(name, value, kept):
         ("dump_moe", ""),
         ("dump_moe", "a\0b"),
         ("dump_moe", 7),
+        ("ple_async", "on"),
+        ("ple_async", 2),
+        ("prompt_pred", 3),
     ],
 )
 def test_bad_values(name, value):

@@ -37,9 +37,12 @@ def knob_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapped: Callable[..., Any] = with_knobs
     for knob in reversed(KNOBS.values()):
-        default = "off" if knob.default is None else f"{knob.default:g}" if knob.type is float else knob.default
+        default = "off" if knob.default in (None, False) else "on" if knob.default is True else knob.default
+        if knob.type is float:
+            default = f"{knob.default:g}"
         text = f"{knob.help} [default: {default}; {knob.variable}; since {knob.since}]"
-        metavar = f"[{'|'.join(knob.choices)}]" if knob.choices else (knob.unit or knob.name).upper()
+        choices = ("on", "off") if knob.type is bool else knob.choices
+        metavar = f"[{'|'.join(choices)}]" if choices else (knob.unit or knob.name).upper()
         name = f"--{knob.name.replace('_', '-')}"
         option = click.option(name, knob.name, metavar=metavar, callback=_checked(knob), help=text)
         wrapped = option(wrapped)
