@@ -4,7 +4,7 @@
                                 [--repeats 5] [--isa auto] [--activations auto] [--json OUT]
 
 PYTHON is an interpreter whose llama_cpp (package llama-cpp-python) is the peer. Prints medians of tokens per second and
-their ratio. Files come from bench/synth.py.
+their ratio. With PKPROF=1 in the environment also the time per op and kernel of our last turn. Files come from bench/synth.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from strata import _core
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import profile_report  # noqa: E402
+
+from strata import _core  # noqa: E402
 
 
 def token(i: int) -> int:
@@ -98,16 +101,21 @@ def main() -> None:
     sides: dict[str, Ours | Peer] = {"ours": Ours(a.model, a.threads, context, a.isa, a.activations)}
     if a.peer_python:
         sides["peer"] = Peer(a.peer_python, a.model, a.threads, context)
+    profiles: dict[str, list[tuple]] = {}
     rates: dict[str, dict[str, list[float]]] = {}
     for turn in range(a.repeats + 1):  # the first turn warms up and is not counted
         for n in lengths:
             for side, engine in sides.items():
                 rate = n / engine.prefill(n)
+                if isinstance(engine, Ours):
+                    profiles[f"prefill {n}"] = engine.engine.profile()
                 if turn:
                     rates.setdefault(f"prefill {n}", {}).setdefault(side, []).append(rate)
             if n == lengths[0] and a.decode:
                 for side, engine in sides.items():
                     rate = a.decode / engine.decode(a.decode)
+                    if isinstance(engine, Ours):
+                        profiles["decode"] = engine.engine.profile()
                     if turn:
                         rates.setdefault("decode", {}).setdefault(side, []).append(rate)
     out = {"model": a.model, "threads": a.threads, "isa": sides["ours"].engine.effective, "results": {}}  # type: ignore[union-attr]
@@ -120,6 +128,10 @@ def main() -> None:
             text += f"  ratio {row['ratio']:.2f}"
         print(text, flush=True)
         out["results"][what] = row  # type: ignore[index]
+    if os.environ.get("PKPROF") == "1":
+        peak = sides["ours"].engine.peak()  # type: ignore[union-attr]
+        for what, rows in profiles.items():
+            print(f"\n{what}\n{profile_report.table(rows, peak)}")
     if a.json:
         Path(a.json).write_text(json.dumps(out, indent=1))
     if isinstance(sides.get("peer"), Peer):

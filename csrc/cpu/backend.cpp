@@ -169,8 +169,56 @@ void Backend::run(const program::Segment& segment, const program::Frame& frame, 
   for (const Op& op : segment.ops) {
     if (cancel) cancel->poll();
     const Call c{program_, op, frame, bindings, taps, cancel};
-    if (!reference_ || !reference::run(c.op, c.frame, program_, bindings, matrix_, vector_)) run_op(c);
+    timed(
+        profile_.get(),
+        [&] {
+          if (!reference_ || !reference::run(c.op, c.frame, program_, bindings, matrix_, vector_)) run_op(c);
+        },
+        [&](double seconds) { note(c, seconds); });
   }
+}
+
+// Name of the kernel that multiplies with w.
+std::string Backend::kernel_name(const Matrix& w, bool exact) const {
+  const char* type = w.type == kPackedQ8 ? "Q8_0 packed" : quant::type_info(w.type)->name;
+  return std::string(type) + (integer(w) && !exact ? " int16 " : " f32 ") + k_.name;
+}
+
+void Backend::note(const Call& c, double seconds) {
+  double macs = 0, bytes = 0;
+  std::string kernel = k_.name;
+  if (c.op.kind == OpKind::MatMul) {
+    const auto id = static_cast<size_t>(c.op.in[1].id);
+    const Matrix& w = matrix_[id];
+    bytes = static_cast<double>(w.row_bytes) * static_cast<double>(w.rows);
+    macs = static_cast<double>(c.frame.rows) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
+    kernel = kernel_name(w, exact_[id] != 0);
+  }
+  profile_->add(program::op_name(c.op.kind), kernel, seconds, macs, bytes);
+}
+
+void Backend::note_experts(const char* kind, const ExpertPass& pass, const std::vector<ExpertRun>& group, bool down, double seconds) {
+  if (group.empty()) return;
+  double macs = 0, bytes = 0;
+  for (const ExpertRun& run : group) {
+    const Matrix& w = down ? run.down : run.gate;
+    const double matrices = down ? 1 : 2;
+    bytes += matrices * static_cast<double>(w.row_bytes) * static_cast<double>(w.rows);
+    macs += matrices * static_cast<double>(run.rows) * static_cast<double>(pass.hidden) * static_cast<double>(pass.width);
+  }
+  profile_->add(kind, kernel_name(down ? group[0].down : group[0].gate, false), seconds, macs, bytes);
+}
+
+void Backend::experts_gate_up(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel) {
+  timed(
+      profile_.get(), [&] { gate_up(pass, group, cancel); },
+      [&](double seconds) { note_experts("ExpertsGateUp", pass, group, false, seconds); });
+}
+
+void Backend::experts_down(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel) {
+  timed(
+      profile_.get(), [&] { down(pass, group, cancel); },
+      [&](double seconds) { note_experts("ExpertsDown", pass, group, true, seconds); });
 }
 
 void Backend::run_op(const Call& c) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "base/cancel.h"
@@ -14,6 +15,7 @@
 #include "base/pool.h"
 #include "cpu/isa/kernels.h"
 #include "cpu/product.h"
+#include "cpu/profile.h"
 #include "model/model.h"
 #include "program/program.h"
 
@@ -83,11 +85,20 @@ class Backend {
   bool reference() const { return reference_; }
   Activations activations() const { return activations_; }
 
+  void set_profile(bool on) { profile_ = on ? std::make_unique<Profile>() : nullptr; }
+  Profile* profile() { return profile_.get(); }
+  Peak peak() { return measure_peak(k_, pool_); }
+
  private:
   struct Scratch;  // one thread's
   struct Call;     // an op being run: resolves refs to rows
   struct Segment;  // rows of one expert taken together
 
+  std::string kernel_name(const Matrix& w, bool exact) const;
+  void note(const Call& c, double seconds);
+  void note_experts(const char* kind, const ExpertPass& pass, const std::vector<ExpertRun>& group, bool down, double seconds);
+  void gate_up(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel);
+  void down(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel);
   void run_op(const Call& c);
   void matmul(const Call& c);
   void conv(const Call& c);
@@ -114,6 +125,7 @@ class Backend {
   std::vector<const float*> vector_;      // by WeightId, decoded (norms, biases; convolutions as [taps][channels])
   std::vector<Scratch> scratch_;
   std::vector<const float*> row_ptrs_;
+  std::unique_ptr<Profile> profile_;
   std::vector<uint8_t> exact_;            // by WeightId: products that stay in float32
   QuantisedPool quantised_;               // rows of the product being run
 };

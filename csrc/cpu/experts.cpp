@@ -60,7 +60,7 @@ void Backend::quantise_segments(const std::vector<Segment>& segments, int64_t co
   });
 }
 
-void Backend::experts_gate_up(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel) {
+void Backend::gate_up(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel) {
   if (reference_) {
     for (const ExpertRun& run : group) reference::expert_gate_up(pass, run);
     return;
@@ -105,7 +105,7 @@ void Backend::experts_gate_up(const ExpertPass& pass, const std::vector<ExpertRu
   });
 }
 
-void Backend::experts_down(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel) {
+void Backend::down(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel) {
   if (reference_) {
     for (const ExpertRun& run : group) reference::expert_down(pass, run);
     return;

@@ -92,6 +92,7 @@ Engine::Engine(const std::string& path, const EngineConfig& config, Cancel* canc
   backend_ = std::make_unique<cpu::Backend>(model_, program_, kernels, c.threads,
                                             c.activations == "f32" ? cpu::Activations::F32 : cpu::Activations::Int16,
                                             c.backend == "reference");
+  backend_->set_profile(c.profile);
   backend_->load(
       plan_.memory,
       [&](const model::Weight& w, std::byte* dst) { files_.files()[w.where.file].read_exact(dst, w.where.bytes, w.where.offset); }, cancel);
