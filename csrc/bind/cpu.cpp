@@ -67,6 +67,7 @@ class Product {
         std::memcpy(y + (r0 + r) * w_.rows + c0, acc + r * cpu::kPanel, static_cast<size_t>(count) * sizeof(float));
     };
     const cpu::CodeFormat* f = cpu::code_format(w_.type);
+    if (activations == "f32" && w_.type == cpu::kPackedQ8) throw InputError("packed weights have integer products only");
     if (activations == "f32" || !f) {
       cpu::product_f32(k_, pool_, scratch, w_, rows.data(), m, nullptr, done);
       return;

@@ -64,6 +64,7 @@ void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& 
   const bool packed = w.type == kPackedQ8;
   const auto* data = reinterpret_cast<const uint8_t*>(w.data) + static_cast<uint64_t>(row) * w.row_bytes;
   const int rows = static_cast<int>(std::min<int64_t>(kPanel, w.rows - row));
+  const bool few = !packed && x.tiling.rows <= 3;
   const bool direct = packed && x.tiling.rows <= std::min(4, k.row_tile);
   const int64_t chunks = chunks_of(w.cols);
   for (int64_t k0 = 0, c = 0; k0 < w.cols; k0 += kBlockK, ++c) {
@@ -74,6 +75,13 @@ void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& 
       next.part(c, chunks);
       const int64_t at = x.at(c, 0);
       k.dot_packed(from, kn, x.q + at * (kBlockK / 2), x.scale + at, static_cast<int>(x.tiling.rows), c == 0, s.acc);
+      continue;
+    }
+    if (few) {
+      const int64_t at = x.at(c, 0);
+      next.part(c, chunks);
+      k.direct[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes, x.q + at * (kBlockK / 2), x.scale + at, x.sum + at * kSums,
+                       static_cast<int>(x.tiling.rows), c == 0, s.acc);
       continue;
     }
     k.unpack[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes);

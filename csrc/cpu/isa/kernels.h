@@ -56,6 +56,9 @@ struct Kernels {
   void (*quantise)(const float* const* x, int rows, int64_t k0, int kn, bool sums, uint32_t* q, float* scale, float* sum);
   // Panel of `rows` <= 16 rows (the others 0) of kn values; w: the chunk's first block of the first row. By type.
   void (*unpack[kCodeTypes])(const uint8_t* w, uint64_t row_bytes, int rows, int kn, Rows& scratch, CodePanel& panel);
+  // unpack + dot for m <= 3 rows in one step; panel takes only the scales.
+  void (*direct[kCodeTypes])(const uint8_t* w, uint64_t row_bytes, int rows, int kn, Rows& scratch, CodePanel& panel, const uint32_t* q,
+                             const float* scale, const float* sum, int m, bool first, float* acc);
   // acc[r][j] = fma(t, scale[r], acc[r][j]) (first: from zero), where t adds in rising k, each with one fma,
   // min[group] * sum for the groups of a span, then float(integer sum of the span) * scale[span]. rows <= row_tile.
   void (*dot)(const CodePanel& panel, int kn, int span, int m_group, const uint32_t* q, const float* scale, const float* sum,
