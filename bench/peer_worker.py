@@ -1,4 +1,5 @@
-"""Run by the peer's own Python: loads MODEL in llama.cpp and answers commands on stdin with seconds on stdout.
+"""Run by the peer's own Python: loads MODEL in llama.cpp and answers commands on stdin with seconds on stdout;
+"cpu" as the fourth argument: processor seconds.
 
     prefill N    a fresh context takes N tokens in one call
     decode N     N more tokens, one at a time
@@ -11,6 +12,7 @@ import time
 import llama_cpp as L
 
 path, threads, context = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+clock = time.process_time if sys.argv[4] == "cpu" else time.perf_counter
 quiet = os.dup(1)
 os.dup2(2, 1)  # whatever the library prints goes to stderr
 L.llama_backend_init()
@@ -44,14 +46,14 @@ answer("ready")
 position = 0
 for line in sys.stdin:
     command, n = line.split()
-    start = time.perf_counter()
+    start = clock()
     if command == "prefill":
         L.llama_memory_clear(L.llama_get_memory(ctx), True)
-        start = time.perf_counter()
+        start = clock()
         run(0, int(n))
         position = int(n)
     else:
         for _ in range(int(n)):
             run(position, 1)
             position += 1
-    answer(str(time.perf_counter() - start))
+    answer(str(clock() - start))

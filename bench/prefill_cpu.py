@@ -1,7 +1,7 @@
 """Whole prefills and decoding with all weights in memory, ours against llama.cpp in one interleaved run on the same file.
 
     python bench/prefill_cpu.py FILE.gguf [--peer-python PYTHON] [--threads N] [--tokens 512,2048] [--decode 32]
-                                [--repeats 5] [--isa auto] [--activations auto] [--json OUT]
+                                [--repeats 5] [--isa auto] [--activations auto] [--clock wall|cpu] [--json OUT]
 
 PYTHON is an interpreter whose llama_cpp (package llama-cpp-python) is the peer. Prints medians of tokens per second and
 their ratio. With PKPROF=1 in the environment also the time per op and kernel of our last turn. Files come from bench/synth.py.
@@ -31,7 +31,8 @@ def token(i: int) -> int:
 
 
 class Ours:
-    def __init__(self, path: str, threads: int, context: int, isa: str, activations: str):
+    def __init__(self, path: str, threads: int, context: int, isa: str, activations: str, clock: str):
+        self.clock = time.process_time if clock == "cpu" else time.perf_counter
         config = {"threads": threads, "context": context, "isa": isa, "activations": activations, "prompt_chunk": 2048}
         if os.environ.get("PKPROF") == "1":
             config["profile"] = True
@@ -47,17 +48,17 @@ class Ours:
 
     def _run(self, first: int, n: int) -> float:
         ids = np.array([token(first + i) for i in range(n)], np.int32)
-        start = time.perf_counter()
+        start = self.clock()
         self.engine.prefill(self.session, ids, "last")
-        return time.perf_counter() - start
+        return self.clock() - start
 
 
 class Peer:
-    def __init__(self, python: str, path: str, threads: int, context: int):
+    def __init__(self, python: str, path: str, threads: int, context: int, clock: str):
         worker = Path(__file__).with_name("peer_worker.py")
         env = {**os.environ, "OMP_WAIT_POLICY": "passive"}  # its idle threads must not take ours' time
         self.process = subprocess.Popen(
-            [python, str(worker), path, str(threads), str(context)],
+            [python, str(worker), path, str(threads), str(context), clock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -94,13 +95,14 @@ def main() -> None:
     ap.add_argument("--repeats", type=int, default=5)
     ap.add_argument("--isa", default="auto")
     ap.add_argument("--activations", default="auto")
+    ap.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu with --threads 1: for a busy machine")
     ap.add_argument("--json")
     a = ap.parse_args()
     lengths = [int(n) for n in a.tokens.split(",")]
     context = max(lengths) + a.decode + 8
-    sides: dict[str, Ours | Peer] = {"ours": Ours(a.model, a.threads, context, a.isa, a.activations)}
+    sides: dict[str, Ours | Peer] = {"ours": Ours(a.model, a.threads, context, a.isa, a.activations, a.clock)}
     if a.peer_python:
-        sides["peer"] = Peer(a.peer_python, a.model, a.threads, context)
+        sides["peer"] = Peer(a.peer_python, a.model, a.threads, context, a.clock)
     profiles: dict[str, list[tuple]] = {}
     rates: dict[str, dict[str, list[float]]] = {}
     for turn in range(a.repeats + 1):  # the first turn warms up and is not counted

@@ -52,7 +52,7 @@ Peak measure_peak(const Kernels& k, ThreadPool& pool) {
   std::vector<float> sums(threads);
   peak.memory = best_rate(pool, 4.0 * kFloats, [&](size_t i) {
     const float* p = big.data() + i * kFloats;
-    for (size_t n = 0; n < kFloats; n += 4096) sums[i] += k.max(p + n, 4096);
+    for (size_t n = 0; n < kFloats; n += 4096) sums[i] += k.dot_f32(p + n, p + n, 4096);
   });
   return peak;
 }
