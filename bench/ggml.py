@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-
 # Types that a buffer type repacks (others it must not be given).
 REPACKED = {
     "CPU_REPACK": {"Q4_0", "Q4_K", "IQ4_NL"},
@@ -74,7 +73,17 @@ class Ggml:
 class Product:
     """y = x w^T for m rows, as a graph of one node."""
 
-    def __init__(self, g: Ggml, type_id: int, weights: np.ndarray, n: int, k: int, x: np.ndarray, threads: int, buffer: int | None):
+    def __init__(
+        self,
+        g: Ggml,
+        type_id: int,
+        weights: np.ndarray,
+        n: int,
+        k: int,
+        x: np.ndarray,
+        threads: int,
+        buffer: int | None,
+    ):
         self.g, m = g, x.shape[0]
         plain = g.backend_cpu_buffer_type()
         wctx, ctx = g.init(InitParams(1 << 16, None, True)), g.init(InitParams(1 << 20, None, True))

@@ -19,11 +19,15 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "oracle"), str(HERE.parent / "tests" / "quant"), str(HERE.parent / "tests" / "cpu")]
+sys.path[:0] = [
+    str(HERE),
+    str(HERE.parent / "tests" / "oracle"),
+    str(HERE.parent / "tests" / "quant"),
+    str(HERE.parent / "tests" / "cpu"),
+]
 
 import cpu_cases  # noqa: E402
 import ggml  # noqa: E402
-
 from strata import _core  # noqa: E402
 
 # Layer shapes of the published model: (type, K, N, pack at load)
@@ -93,8 +97,19 @@ def main() -> None:
                     times[mode].append(seconds(lambda mode=mode: all_ours(mode)))
                 for i in theirs:
                     times[f"peer{i}"].append(seconds(lambda i=i: all_theirs(i)))
-            gmac = {key: turns * m * n * k / (min(t) if a.best else statistics.median(t)) * 1e-9 * a.threads for key, t in times.items()}
-            row = {"type": name, "k": k, "n": n, "packed": pack, "rows": m, "threads": a.threads, **{key: gmac[key] for key in modes}}
+            gmac = {
+                key: turns * m * n * k / (min(t) if a.best else statistics.median(t)) * 1e-9 * a.threads
+                for key, t in times.items()
+            }
+            row = {
+                "type": name,
+                "k": k,
+                "n": n,
+                "packed": pack,
+                "rows": m,
+                "threads": a.threads,
+                **{key: gmac[key] for key in modes},
+            }
             line = f"{name:7} {k:5} -> {n:5}{' packed' if pack else '       '} rows {m:4}  " + "  ".join(
                 f"{mode} {gmac[mode]:6.1f}" for mode in modes
             )

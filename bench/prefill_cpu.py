@@ -21,9 +21,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import profile_report  # noqa: E402
-
-from strata import _core  # noqa: E402
+import profile_report
+from strata import _core
 
 
 def token(i: int) -> int:

@@ -21,7 +21,6 @@ import gguf_io  # noqa: E402
 import layout  # noqa: E402
 import real_shapes  # noqa: E402
 from export_gguf import metadata, tokenizer_metadata  # noqa: E402
-
 from strata import _core  # noqa: E402
 
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from quant_cases import HALVES
 from quants.dequant import TYPES as RAW_TYPES
-
 from strata import _core
 
 

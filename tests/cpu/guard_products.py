@@ -13,7 +13,6 @@ TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "oracle"), str(TESTS / "quant"), str(TESTS / "cpu")]
 
 from cpu_cases import ISAS, TYPES, activations, random_rows  # noqa: E402
-
 from strata import _core  # noqa: E402
 
 libc = ctypes.CDLL(None, use_errno=True)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from cpu_cases import FLOATS, ISAS, TYPES, activations, decoded, random_rows, reference
 from quant_cases import HALVES, NAMES, assert_same_bits, shifted
-
 from strata import _core
 
 INTEGER = [n for n in NAMES if n not in FLOATS]
@@ -33,7 +32,9 @@ def test_close_to_float64(name):
         for isa in ISAS:
             got = product(name, raw, rows, cols, isa).run(x)
             over = np.abs(got - want) > bound
-            assert not over.any(), f"{isa} {rows} x {cols}: off by {np.abs(got - want)[over][0]}, bound {bound[over][0]}"
+            assert not over.any(), (
+                f"{isa} {rows} x {cols}: off by {np.abs(got - want)[over][0]}, bound {bound[over][0]}"
+            )
 
 
 @pytest.mark.parametrize("name", FLOATS)
