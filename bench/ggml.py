@@ -1,7 +1,7 @@
-"""Matrix products of llama.cpp's own kernels, through its shared libraries: for comparison in one run on the same bytes.
+"""Matrix products of llama.cpp's own kernels, through its shared libraries: to compare in one run on the same bytes.
 
-The libraries are those of an installed llama-cpp-python (its folder llama_cpp/lib). Nothing of them is copied here; only
-the C functions that the libraries export are called.
+The libraries are those of an installed llama-cpp-python (its folder llama_cpp/lib). Only the C functions that they
+export are called.
 """
 
 from __future__ import annotations

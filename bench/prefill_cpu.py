@@ -1,10 +1,11 @@
-"""Whole prefills and decoding with all weights in memory, ours against llama.cpp in one interleaved run on the same file.
+"""Whole prefills and decoding with all weights in memory, ours against llama.cpp in one interleaved run on one file.
 
     python bench/prefill_cpu.py FILE.gguf [--peer-python PYTHON] [--threads N] [--tokens 512,2048] [--decode 32]
                                 [--repeats 5] [--isa auto] [--activations auto] [--clock wall|cpu] [--json OUT]
 
 PYTHON is an interpreter whose llama_cpp (package llama-cpp-python) is the peer. Prints medians of tokens per second and
-their ratio. With PKPROF=1 in the environment also the time per op and kernel of our last turn. Files come from bench/synth.py.
+their ratio. With PKPROF=1 in the environment also the time per op and kernel of our last turn.
+Files come from bench/synth.py.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ def reference(name: str, w: np.ndarray, raw: np.ndarray, x: np.ndarray) -> tuple
 
     A value is rounded to a multiple of s = (largest of its 256) / 16383, so by at most s / 2; making the quotient costs
     two more roundings of a number of at most 16383 (2^-9 of s). Each of the at most 33 multiply-adds of 256 values and
-    the one behind them rounds a partial sum, which the sum of all magnitudes bounds; scales and minimums count apart, as
-    their difference may be smaller than both.
+    the one behind them rounds a partial sum, which the sum of all magnitudes bounds; scales and minimums count apart,
+    as their difference may be smaller than both.
     """
     x = x.astype(np.float64)
     magnitude = np.abs(w)

@@ -1,4 +1,4 @@
-"""Run as a program: products whose weights end at an unreadable page. Prints what it is at, so that a crash names it."""
+"""Run as a program: products whose weights end at an unreadable page. Prints what it is at: a crash names it."""
 
 from __future__ import annotations
 
