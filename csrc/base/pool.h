@@ -1,4 +1,5 @@
-// A pool of threads for loops of independent tasks. Idle threads sleep. Which thread runs a task never changes its result.
+// A pool of threads for loops of independent tasks. Idle threads sleep, a few moments
+// after the last loop. Which thread runs a task never changes its result.
 #pragma once
 
 #include <atomic>
@@ -38,8 +39,12 @@ class ThreadPool {
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  uint64_t round_ = 0;
-  int running_ = 0;
+  template <class F>
+  void wait_awake(F&& ready);
+
+  const bool crowded_;  // more threads than cores: waiting awake would keep others from working
+  std::atomic<uint64_t> round_{0};
+  std::atomic<int> running_{0}, asleep_{0};
   bool stop_ = false;
   const std::function<void(int64_t, int)>* fn_ = nullptr;
   Cancel* cancel_ = nullptr;

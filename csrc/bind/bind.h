@@ -21,5 +21,6 @@ void init_gguf(py::module_& m);
 void init_quant(py::module_& m);
 void init_engine(py::module_& m);
 void init_parity(py::module_& m);
+void init_cpu(py::module_& m);
 
 }  // namespace strata::bind

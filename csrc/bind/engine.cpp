@@ -118,6 +118,7 @@ EngineConfig config_from(const py::dict& d) {
   take(d, "arena_gb", c.arena_gb);
   take(d, "arena_slots", c.arena_slots);
   take(d, "threads", c.threads);
+  take(d, "profile", c.profile);
   take(d, "qsa_ratio", c.qsa_ratio);
   take(d, "dump_moe", c.dump_moe);
   return c;
@@ -138,7 +139,7 @@ py::dict info_of(const Engine& e) {
 
 py::dict config_dict(const EngineConfig& c) {
   py::dict d;
-  d["activations"] = "f32";  // the only arithmetic so far, whatever "auto" will mean later
+  d["activations"] = c.activations == "f32" || c.backend == "reference" ? "f32" : "int16";
   d["kv_type"] = c.kv_type;
   d["backend"] = c.backend;
   d["isa"] = c.isa;
@@ -281,6 +282,23 @@ void init_engine(py::module_& m) {
       .def_property_readonly("info", [](const EngineHandle& e) { return info_of(*e.get()); })
       .def_property_readonly("warnings", [](const EngineHandle& e) { return e.get()->warnings(); })
       .def_property_readonly("effective", [](const EngineHandle& e) { return effective_of(*e.get()); })
+      .def("profile",
+           [](const EngineHandle& e) {
+             py::list rows;
+             if (cpu::Profile* profile = e.get()->backend().profile()) {
+               for (const auto& [key, entry] : profile->entries())
+                 rows.append(py::make_tuple(key.first, key.second, entry.count, entry.seconds, entry.macs, entry.bytes));
+               profile->clear();
+             }
+             return rows;
+           },
+           "(op, kernel, count, seconds, multiply-adds, weight bytes) since the last call; empty unless the config says profile.")
+      .def("peak",
+           [](const EngineHandle& e) {
+             const cpu::Peak p = e.get()->backend().peak();
+             return py::make_tuple(p.integer, p.f32, p.memory);
+           },
+           "Measured: 1e9 integer and float multiply-adds a second, 1e9 bytes a second read; all threads.")
       .def_property_readonly("plan", [](const EngineHandle& e) { return lines_of(e.get()->plan().memory); })
       .def("program",
            [](const EngineHandle& e) {

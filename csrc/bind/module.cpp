@@ -14,6 +14,7 @@ PYBIND11_MODULE(_core, m) {
   init_quant(m);
   init_engine(m);
   init_parity(m);
+  init_cpu(m);
 }
 
 }  // namespace strata::bind

@@ -82,7 +82,7 @@ void Backend::select_blocks(const Call& c) {
               for (int32_t b = 0; b < blocks; ++b) {
                 float score = 0;
                 for (int h = 0; h < p.heads; ++h) {
-                  const float d = k_.dot(q + t * c.stride(qr) + int64_t{h} * p.dim, keys + int64_t{b} * p.dim, p.dim);
+                  const float d = k_.dot_f32(q + t * c.stride(qr) + int64_t{h} * p.dim, keys + int64_t{b} * p.dim, p.dim);
                   score += d < 0 ? 0.0F : d;  // a NaN stays one
                 }
                 s.scores[b] = score;
@@ -118,7 +118,7 @@ void Backend::attend(const Call& c) {
                 float* o = c.f32(outr) + t * c.stride(outr) + h * p.dim;
                 for (int i = 0; i < n; ++i) {
                   const int64_t row = at[i] * width + g * p.dim;
-                  s.scores[i] = p.scale * (half ? k_.dot_f16(q, c.at<uint16_t>(kr) + row, p.dim) : k_.dot(q, c.f32(kr) + row, p.dim));
+                  s.scores[i] = p.scale * (half ? k_.dot_f16(q, c.at<uint16_t>(kr) + row, p.dim) : k_.dot_f32(q, c.f32(kr) + row, p.dim));
                 }
                 const float sum = k_.exp_sum(s.scores, k_.max(s.scores, n), n);
                 std::memset(o, 0, static_cast<size_t>(p.dim) * sizeof(float));

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "cpu/pack.h"
 #include "cpu/reference.h"
 #include "cpu/rope.h"
 #include "cpu/scratch.h"
@@ -23,18 +24,21 @@ namespace {
 constexpr uint64_t kAlign = 64;
 uint64_t aligned(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-enum class Use : uint8_t { None, Rows, Vector, Taps };
+enum class Use : uint8_t { None, Rows, Product, Vector, Taps };
 
-// How each weight is used, from the ops that name it. Products and embeddings read block rows; the rest wants floats.
+// How each weight is used, from the ops that name it. Embeddings read block rows, products rows or panels; the rest wants
+// floats. A matrix used both ways (tied embeddings) stays in rows.
 std::vector<Use> uses(const model::Model& model, const program::Program& p) {
   std::vector<Use> use(model.weights.size(), Use::None);
+  const auto note = [](Use& have, Use now) { have = have == Use::Rows || now == Use::Rows ? Use::Rows : now; };
   const auto scan = [&](const program::Segment& s) {
     for (const Op& op : s.ops)
       for (const Ref& r : op.in)
         if (r.space == Ref::Weight)
-          use[static_cast<size_t>(r.id)] = op.kind == OpKind::MatMul || op.kind == OpKind::Embed ? Use::Rows
-                                           : op.kind == OpKind::Conv                             ? Use::Taps
-                                                                                                 : Use::Vector;
+          note(use[static_cast<size_t>(r.id)], op.kind == OpKind::MatMul  ? Use::Product
+                                               : op.kind == OpKind::Embed ? Use::Rows
+                                               : op.kind == OpKind::Conv  ? Use::Taps
+                                                                          : Use::Vector);
   };
   scan(p.embed);
   for (const auto& s : p.mixer) scan(s);
@@ -45,19 +49,50 @@ std::vector<Use> uses(const model::Model& model, const program::Program& p) {
 
 uint64_t stored_bytes(const model::Weight& w, Use u) {
   if (u == Use::None) return 0;
-  return aligned(u == Use::Rows ? w.where.bytes : static_cast<uint64_t>(w.rows * w.cols) * sizeof(float));
+  if (u == Use::Rows) return aligned(w.where.bytes);
+  if (u == Use::Product) return aligned(std::max(w.where.bytes, packed_bytes({w.type, w.rows, w.cols, w.row_bytes, nullptr})));
+  return aligned(static_cast<uint64_t>(w.rows * w.cols) * sizeof(float));
 }
 
 uint64_t scratch_floats(const model::Model& model, int64_t context) {
   const auto dim = static_cast<uint64_t>(std::max(model.hp.state_dim, 1));
   const uint64_t scores = aligned(static_cast<uint64_t>(context) * 4) / 4;
-  return 2 * kPanel * kBlockK + 2 * kRowBlock * kPanel + 2 * scores + dim * kStrip;
+  return ProductScratch::floats() + 2 * scores + dim * kStrip;
+}
+
+// Row chunks of 256 values that the largest product of a chunk, or a batch of experts, quantises.
+uint64_t quantised_chunks(const model::Model& model, const program::Program& p, int64_t rows) {
+  int64_t most = kBatchRows * chunks_of(std::max(model.hp.hidden, model.hp.expert_width));
+  const std::vector<Use> use = uses(model, p);
+  for (size_t i = 0; i < use.size(); ++i)
+    if (use[i] == Use::Rows || use[i] == Use::Product) most = std::max(most, rows * chunks_of(model.weights[i].cols));
+  return static_cast<uint64_t>(most);
+}
+
+// Weights whose product stays in float32 whatever their type: what decides between experts or positions, and what a
+// small error would feed back (spec: precision).
+std::vector<uint8_t> exact_weights(const model::Model& m) {
+  std::vector<uint8_t> exact(m.weights.size(), 0);
+  const auto mark = [&](model::WeightId w) {
+    if (w >= 0) exact[static_cast<size_t>(w)] = 1;
+  };
+  for (const model::Layer& l : m.layers) {
+    for (const model::WeightId w : {l.router, l.shared_gate_inp, l.mix_attn.inject, l.mix_ffn.inject, l.delta.alpha, l.delta.beta}) mark(w);
+  }
+  return exact;
 }
 
 }  // namespace
 
-Backend::Backend(const model::Model& model, const program::Program& program, const Kernels& kernels, int threads, bool reference)
-    : model_(model), program_(program), k_(kernels), reference_(reference), pool_(threads) {}
+Backend::Backend(const model::Model& model, const program::Program& program, const Kernels& kernels, int threads,
+                 Activations activations, bool reference)
+    : model_(model),
+      program_(program),
+      k_(kernels),
+      reference_(reference),
+      activations_(reference ? Activations::F32 : activations),
+      pool_(threads),
+      exact_(exact_weights(model)) {}
 
 Backend::~Backend() = default;
 
@@ -68,8 +103,9 @@ uint64_t Backend::weight_bytes(const model::Model& model, const program::Program
   return sum;
 }
 
-uint64_t Backend::scratch_bytes(const model::Model& model, int threads, int64_t /*chunk*/, int64_t context) {
-  return static_cast<uint64_t>(threads) * scratch_floats(model, context) * sizeof(float);
+uint64_t Backend::scratch_bytes(const model::Model& model, const program::Program& program, int threads, int64_t chunk, int64_t context) {
+  return (static_cast<uint64_t>(threads) * scratch_floats(model, context) + quantised_chunks(model, program, chunk) * Quantised::floats()) *
+         sizeof(float);
 }
 
 void Backend::load(MemoryPlan& plan, const ReadWeight& read, Cancel* cancel) {
@@ -83,7 +119,11 @@ void Backend::load(MemoryPlan& plan, const ReadWeight& read, Cancel* cancel) {
   for (size_t i = 0; i < use.size(); ++i) {
     const model::Weight& w = model_.weights[i];
     if (cancel) cancel->poll();
-    if (use[i] == Use::Rows) {
+    if (use[i] == Use::Product && activations_ != Activations::F32 && !exact_[i] && packed_type(w.type) != w.type) {
+      raw.resize(w.where.bytes);
+      read(w, raw.data());
+      matrix_[i] = pack({w.type, w.rows, w.cols, w.row_bytes, raw.data()}, p);
+    } else if (use[i] == Use::Rows || use[i] == Use::Product) {
       read(w, p);
       matrix_[i] = {w.type, w.rows, w.cols, w.row_bytes, p};
     } else if (use[i] != Use::None) {
@@ -106,22 +146,20 @@ void Backend::load(MemoryPlan& plan, const ReadWeight& read, Cancel* cancel) {
   }
 }
 
-void Backend::set_scratch(MemoryPlan& plan, int64_t /*chunk*/, int64_t context) {
+void Backend::set_scratch(MemoryPlan& plan, int64_t chunk, int64_t context) {
   const uint64_t each = scratch_floats(model_, context);
-  scratch_pages_ = plan.take("thread scratch", static_cast<uint64_t>(threads()) * each * sizeof(float));
+  scratch_pages_ = plan.take("thread scratch", scratch_bytes(model_, program_, threads(), chunk, context));
   scratch_.assign(static_cast<size_t>(threads()), {});
   auto* p = reinterpret_cast<float*>(scratch_pages_.data());
   const uint64_t scores = aligned(static_cast<uint64_t>(context) * 4) / 4;
   for (Scratch& s : scratch_) {
-    s.rows = p;
-    s.panel = s.rows + kPanel * kBlockK;
-    s.acc = s.panel + kPanel * kBlockK;
-    s.up = s.acc + kRowBlock * kPanel;
-    s.strip = s.up + kRowBlock * kPanel;
+    s.strip = s.take(p);
     s.scores = s.strip + std::max(model_.hp.state_dim, 1) * kStrip;
     s.order = reinterpret_cast<int32_t*>(s.scores + scores);
     p += each;
   }
+  const uint64_t chunks = quantised_chunks(model_, program_, chunk);
+  quantised_ = QuantisedPool(p, chunks);
 }
 
 Backend::Scratch& Backend::scratch(int thread) { return scratch_[static_cast<size_t>(thread)]; }
@@ -131,8 +169,56 @@ void Backend::run(const program::Segment& segment, const program::Frame& frame, 
   for (const Op& op : segment.ops) {
     if (cancel) cancel->poll();
     const Call c{program_, op, frame, bindings, taps, cancel};
-    if (!reference_ || !reference::run(c.op, c.frame, program_, bindings, matrix_, vector_)) run_op(c);
+    timed(
+        profile_.get(),
+        [&] {
+          if (!reference_ || !reference::run(c.op, c.frame, program_, bindings, matrix_, vector_)) run_op(c);
+        },
+        [&](double seconds) { note(c, seconds); });
   }
+}
+
+// Name of the kernel that multiplies with w.
+std::string Backend::kernel_name(const Matrix& w, bool exact) const {
+  const char* type = w.type == kPackedQ8 ? "Q8_0 packed" : quant::type_info(w.type)->name;
+  return std::string(type) + (integer(w) && !exact ? " int16 " : " f32 ") + k_.name;
+}
+
+void Backend::note(const Call& c, double seconds) {
+  double macs = 0, bytes = 0;
+  std::string kernel = k_.name;
+  if (c.op.kind == OpKind::MatMul) {
+    const auto id = static_cast<size_t>(c.op.in[1].id);
+    const Matrix& w = matrix_[id];
+    bytes = static_cast<double>(w.row_bytes) * static_cast<double>(w.rows);
+    macs = static_cast<double>(c.frame.rows) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
+    kernel = kernel_name(w, exact_[id] != 0);
+  }
+  profile_->add(program::op_name(c.op.kind), kernel, seconds, macs, bytes);
+}
+
+void Backend::note_experts(const char* kind, const ExpertPass& pass, const std::vector<ExpertRun>& group, bool down, double seconds) {
+  if (group.empty()) return;
+  double macs = 0, bytes = 0;
+  for (const ExpertRun& run : group) {
+    const Matrix& w = down ? run.down : run.gate;
+    const double matrices = down ? 1 : 2;
+    bytes += matrices * static_cast<double>(w.row_bytes) * static_cast<double>(w.rows);
+    macs += matrices * static_cast<double>(run.rows) * static_cast<double>(pass.hidden) * static_cast<double>(pass.width);
+  }
+  profile_->add(kind, kernel_name(down ? group[0].down : group[0].gate, false), seconds, macs, bytes);
+}
+
+void Backend::experts_gate_up(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel) {
+  timed(
+      profile_.get(), [&] { gate_up(pass, group, cancel); },
+      [&](double seconds) { note_experts("ExpertsGateUp", pass, group, false, seconds); });
+}
+
+void Backend::experts_down(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel) {
+  timed(
+      profile_.get(), [&] { down(pass, group, cancel); },
+      [&](double seconds) { note_experts("ExpertsDown", pass, group, true, seconds); });
 }
 
 void Backend::run_op(const Call& c) {
@@ -230,7 +316,7 @@ void Backend::run_op(const Call& c) {
         const float* value = c.f32(in[2]) + t * c.stride(in[2]);
         float* y = c.f32(out[0]) + t * c.stride(out[0]);
         for (int s = 0; s < p.streams; ++s) {
-          const float d = k_.dot(key + int64_t{s} * H, query + int64_t{s} * H, H) / root;
+          const float d = k_.dot_f32(key + int64_t{s} * H, query + int64_t{s} * H, H) / root;
           const float a = std::fabs(d);
           float g = d == 0 ? 0.0F : std::copysign(std::sqrt(a > 1e-6F ? a : 1e-6F), d);
           if (std::isnan(d)) g = d;
@@ -248,7 +334,7 @@ void Backend::run_op(const Call& c) {
         float* row = c.f32(out[0]) + t * c.stride(out[0]);
         for (int h = 0; h < 2 * p.key_heads; ++h) {  // q heads, then k heads
           float* v = row + int64_t{h} * p.dim;
-          const float norm = std::sqrt(k_.dot(v, v, p.dim) + 1e-6F);
+          const float norm = std::sqrt(k_.dot_f32(v, v, p.dim) + 1e-6F);
           k_.scale(v, 1.0F / norm, p.dim);
           if (h < p.key_heads) k_.scale(v, 1.0F / root, p.dim);
         }

@@ -7,30 +7,29 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "base/cancel.h"
 #include "base/memory.h"
 #include "base/pool.h"
 #include "cpu/isa/kernels.h"
+#include "cpu/product.h"
+#include "cpu/profile.h"
 #include "model/model.h"
 #include "program/program.h"
 
 namespace strata::cpu {
-
-// A matrix as the backend reads it: rows in their block format.
-struct Matrix {
-  uint32_t type = 0;
-  int64_t rows = 0, cols = 0;
-  uint64_t row_bytes = 0;
-  const std::byte* data = nullptr;
-};
 
 // Where each buffer's rows start, by BufferId.
 struct Bindings {
   std::vector<std::byte*> base;        // Chunk, Sweep, Cache; State: after the sweep
   std::vector<const std::byte*> before;  // State: before the sweep
 };
+
+// How a product with quantised weights sees its activations. Weights in plain floats, and the small products that
+// decide (router, injection, delta-net gates), always take them as they are.
+enum class Activations : uint8_t { F32, Int16 };
 
 // Rows that an op hands out (dumps, tests). Called on the thread that runs the segment.
 class TapSink {
@@ -61,13 +60,14 @@ struct ExpertPass {
 
 class Backend {
  public:
-  Backend(const model::Model& model, const program::Program& program, const Kernels& kernels, int threads, bool reference);
+  Backend(const model::Model& model, const program::Program& program, const Kernels& kernels, int threads, Activations activations,
+          bool reference);
   ~Backend();
 
   // Memory it needs for weights (own layout) and for its threads' scratch, when a chunk has `chunk` rows of a context
   // of `context` positions.
   static uint64_t weight_bytes(const model::Model& model, const program::Program& program);
-  static uint64_t scratch_bytes(const model::Model& model, int threads, int64_t chunk, int64_t context);
+  static uint64_t scratch_bytes(const model::Model& model, const program::Program& program, int threads, int64_t chunk, int64_t context);
 
   // Takes over the weights: `read(extent, dst)` fills dst with the bytes of a weight. Called once.
   using ReadWeight = std::function<void(const model::Weight&, std::byte* dst)>;
@@ -83,11 +83,22 @@ class Backend {
   int threads() const { return pool_.size(); }
   const Kernels& kernels() const { return k_; }
   bool reference() const { return reference_; }
+  Activations activations() const { return activations_; }
+
+  void set_profile(bool on) { profile_ = on ? std::make_unique<Profile>() : nullptr; }
+  Profile* profile() { return profile_.get(); }
+  Peak peak() { return measure_peak(k_, pool_); }
 
  private:
   struct Scratch;  // one thread's
   struct Call;     // an op being run: resolves refs to rows
+  struct Segment;  // rows of one expert taken together
 
+  std::string kernel_name(const Matrix& w, bool exact) const;
+  void note(const Call& c, double seconds);
+  void note_experts(const char* kind, const ExpertPass& pass, const std::vector<ExpertRun>& group, bool down, double seconds);
+  void gate_up(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel);
+  void down(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel);
   void run_op(const Call& c);
   void matmul(const Call& c);
   void conv(const Call& c);
@@ -97,24 +108,26 @@ class Backend {
   void attend(const Call& c);
   void router(const Call& c);
 
-  // y[i] for m rows x: acc handed to `done(first output, count, acc [m][16])` per panel of outputs; tasks over panels
-  // and blocks of rows.
-  template <class Done>
-  void panels(const Matrix& w, const float* const* x, int64_t m, Cancel* cancel, Done&& done);
-  void unpack(const Matrix& w, int64_t row, int64_t k0, int kn, Scratch& s) const;
-  void panel(const Matrix& w, int64_t row, const float* const* x, int64_t m, Scratch& s) const;
+  bool integer(const Matrix& w) const { return activations_ != Activations::F32 && code_format(w.type) != nullptr; }
+  template <class Row>
+  void quantise_segments(const std::vector<Segment>& segments, int64_t cols, bool sums, std::vector<Quantised>& out, Cancel* cancel,
+                         Row&& row);
   Scratch& scratch(int thread);
 
   const model::Model& model_;
   const program::Program& program_;
   const Kernels& k_;
   const bool reference_;
+  const Activations activations_;
   ThreadPool pool_;
   Pages weights_, scratch_pages_;
   std::vector<Matrix> matrix_;            // by WeightId, raw rows
   std::vector<const float*> vector_;      // by WeightId, decoded (norms, biases; convolutions as [taps][channels])
   std::vector<Scratch> scratch_;
   std::vector<const float*> row_ptrs_;
+  std::unique_ptr<Profile> profile_;
+  std::vector<uint8_t> exact_;            // by WeightId: products that stay in float32
+  QuantisedPool quantised_;               // rows of the product being run
 };
 
 // Chooses the k largest of p[0..n): larger first, lower index first among equals, NaN below everything.

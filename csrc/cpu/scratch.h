@@ -5,16 +5,12 @@
 
 namespace strata::cpu {
 
-// Rows of a product taken by one task at most: their sums stay in the second-level cache.
-inline constexpr int64_t kRowBlock = 512;
+// Rows of routed experts quantised together at most.
+inline constexpr int64_t kBatchRows = 1024;
 
-struct Backend::Scratch {
-  float* rows = nullptr;    // [16][kBlockK] decoded weight rows
-  float* panel = nullptr;   // [kBlockK][16]
-  float* acc = nullptr;     // [kRowBlock][16]
+struct Backend::Scratch : ProductScratch {
   float* scores = nullptr;  // [context] attention or block scores
   float* strip = nullptr;   // delta-net state columns [dim][kStrip]
-  float* up = nullptr;      // [kRowBlock][16]
   int32_t* order = nullptr; // [context]
 };
 

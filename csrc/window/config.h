@@ -7,7 +7,7 @@
 namespace strata::window {
 
 struct EngineConfig {
-  std::string activations = "auto";  // "auto", "f32"
+  std::string activations = "auto";  // "auto" (= "int16"), "int16", "f32"
   std::string kv_type = "auto";      // "auto", "f16", "f32"
   std::string backend = "cpu";       // "cpu", "reference"
   std::string isa = "auto";
@@ -25,6 +25,7 @@ struct EngineConfig {
   bool stream_fake = false;          // experts count as present: times the arithmetic, results mean nothing
   int qsa_ratio = 0;                 // 0 = as the file says
   std::string dump_moe;              // folder, "" = no dump
+  bool profile = false;              // time every op (cpu/profile.h)
   double ram_gb = 0;                 // memory to plan for, 0 = what is available now
   // Faults for tests (stream/source.h).
   int fault_delay_us = 0;

@@ -89,7 +89,10 @@ Engine::Engine(const std::string& path, const EngineConfig& config, Cancel* canc
   faults.short_reads = static_cast<uint64_t>(std::max<int64_t>(0, c.fault_short_reads));
   source_ = std::make_unique<stream::Source>(files_.files(), c.direct_io != "off", faults);
   if (c.direct_io == "on" && !source_->warnings().empty()) throw ConfigError("direct_io", "on", "auto or off here: " + source_->warnings()[0]);
-  backend_ = std::make_unique<cpu::Backend>(model_, program_, kernels, c.threads, c.backend == "reference");
+  backend_ = std::make_unique<cpu::Backend>(model_, program_, kernels, c.threads,
+                                            c.activations == "f32" ? cpu::Activations::F32 : cpu::Activations::Int16,
+                                            c.backend == "reference");
+  backend_->set_profile(c.profile);
   backend_->load(
       plan_.memory,
       [&](const model::Weight& w, std::byte* dst) { files_.files()[w.where.file].read_exact(dst, w.where.bytes, w.where.offset); }, cancel);

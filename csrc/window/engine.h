@@ -65,6 +65,7 @@ class Engine {
   const model::Model& model() const { return model_; }
   const gguf::FileSet& files() const { return files_; }
   const Plan& plan() const { return plan_; }
+  cpu::Backend& backend() { return *backend_; }
   const program::Program& program() const { return program_; }
   const EngineConfig& effective() const { return plan_.config; }  // automatic values filled in
   std::vector<std::string> warnings() const;

@@ -85,7 +85,7 @@ Plan make_plan(const model::Model& model, const program::Program& program, const
   plan.config = config;
   plan.available = available;
   EngineConfig& c = plan.config;
-  one_of("activations", c.activations, {"auto", "f32"});
+  one_of("activations", c.activations, {"auto", "int16", "f32"});
   one_of("kv_type", c.kv_type, {"auto", "f16", "f32"});
   one_of("backend", c.backend, {"cpu", "reference"});
   one_of("direct_io", c.direct_io, {"auto", "on", "off"});
@@ -111,7 +111,7 @@ Plan make_plan(const model::Model& model, const program::Program& program, const
   m.add(kWeightLine, cpu::Backend::weight_bytes(model, program));
   m.add(kStateLine, Session::state_bytes(program));
   m.add(kCacheLine, Session::cache_bytes(program, c.context));
-  m.add(kScratchLine, cpu::Backend::scratch_bytes(model, c.threads, c.prompt_chunk, c.context));
+  m.add(kScratchLine, cpu::Backend::scratch_bytes(model, program, c.threads, c.prompt_chunk, c.context));
   const double usable = available ? (1 - kHeadroom) * static_cast<double>(available) : 0;
 
   if (c.prompt_sweep == 0) {

@@ -32,6 +32,12 @@ class Engine:
     def plan(self) -> list[tuple[str, int]]:
         """Lines of the memory plan with their bytes."""
 
+    def profile(self) -> list[tuple[str, str, int, float, float, float]]:
+        """(op, kernel, count, seconds, multiply-adds, weight bytes) since the last call; needs config "profile"."""
+
+    def peak(self) -> tuple[float, float, float]:
+        """Measured: 1e9 integer and float multiply-adds a second, 1e9 bytes a second read; all threads."""
+
     def program(self) -> str:
         """The program of a chunk, an op a line."""
 
@@ -78,6 +84,28 @@ def memory_plan(
 
     Raises ModelFormatError, ConfigError, OutOfMemoryPlanError.
     """
+class Product:
+    """A weight matrix of any type and the kernels of one instruction set: for tests and benches."""
+
+    def __init__(
+        self,
+        type: int,
+        weights: Buffer,
+        offset: int,
+        rows: int,
+        cols: int,
+        isa: str = "auto",
+        threads: int = 1,
+        pack: bool = False,
+    ) -> None: ...
+    def run(self, x: ArrayLike, activations: str = "auto") -> NDArray[np.float32]: ...
+    def into(self, x: ArrayLike, y: NDArray[np.float32], activations: str = "auto") -> None: ...
+
+def cpu_isas() -> list[str]:
+    """Instruction sets that this machine can run, plainest first."""
+
+def top_k(p: ArrayLike, k: int) -> NDArray[np.int32]:
+    """The k largest in falling order, the lower index first among equals; NaN is below everything."""
 
 class GgufFile:
     """The header of a GGUF file, or of a split set opened through its first file. Raises ModelFormatError."""

@@ -5,22 +5,73 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
+
+#include "cpu/isa/formats.h"
 
 namespace strata::cpu {
 
 inline constexpr int kPanel = 16;    // weight rows unpacked together
 inline constexpr int kBlockK = 256;  // values of a row unpacked together
+inline constexpr int kSums = 24;     // sums of a quantised row chunk: 16 of 16 values, 8 of 32
 inline constexpr int kStrip = 32;    // columns of a delta-net state run together
+
+// 16 weight rows x 256 values as integers in the first-level cache, with their float scales. Four neighbouring k are split
+// into the pairs (k0, k2), (k1, k3), which is what widening bytes in place gives; activations stand in the same order.
+struct alignas(64) CodePanel {
+  int16_t w[kBlockK * kPanel];       // [pair of k][row][2], S folded in
+  float scale[kBlockK / 16][kPanel]; // [span][row]
+  float min[kBlockK / 16][kPanel];   // [group][row] added per unit of activation
+};
+
+// 16 rows of up to 256 values on their way into a panel.
+struct alignas(64) Rows {
+  int8_t c[kPanel][kBlockK];   // codes in order of k
+  uint8_t s[kPanel][16];       // S of a group, the bits of an int8
+  uint8_t m[kPanel][16];       // M of a group
+  uint16_t d[16][kPanel];      // [block of the chunk][row] half scales
+  uint16_t dm[16][kPanel];     // half minimums
+  float df[16][kPanel];        // [span][row] float scales (ScaleKind::Float)
+};
+
+// Quantised activations: value = q * scale, |q| <= kLimit, one scale per row and 256 values.
+//
+// Rows are laid out in tiles of at most `row_tile` rows of nearly equal height; a tile's pairs are interleaved
+// ([pair][row of the tile]), so that the inner loop reads one stream.
+struct Tiling {
+  int64_t rows = 0, tiles = 0;
+  Tiling() = default;
+  Tiling(int64_t m, int tile) : rows(m), tiles((m + tile - 1) / tile) {}
+  int64_t first(int64_t t) const { return t * (rows / tiles) + (t < rows % tiles ? t : rows % tiles); }
+  int height(int64_t t) const { return static_cast<int>(rows / tiles + (t < rows % tiles ? 1 : 0)); }
+};
 
 struct Kernels {
   const char* name;
+  int row_tile;  // rows of activations a tile of `dot` takes at most
+
+  // Products with integer activations. `x` rows, `kn` values from k0 (a multiple of 32, at most 256), quantised into one
+  // tile: q [kn / 2 pairs][rows], scale [rows]; when `sums`, sum [rows][kSums]: of q over groups of 16 values, then over
+  // groups of 32. A value that is not finite makes the row's scale NaN.
+  void (*quantise)(const float* const* x, int rows, int64_t k0, int kn, bool sums, uint32_t* q, float* scale, float* sum);
+  // Panel of `rows` <= 16 rows (the others 0) of kn values; w: the chunk's first block of the first row. By type.
+  void (*unpack[kCodeTypes])(const uint8_t* w, uint64_t row_bytes, int rows, int kn, Rows& scratch, CodePanel& panel);
+  // unpack + dot for m <= 3 rows in one step; panel takes only the scales.
+  void (*direct[kCodeTypes])(const uint8_t* w, uint64_t row_bytes, int rows, int kn, Rows& scratch, CodePanel& panel, const uint32_t* q,
+                             const float* scale, const float* sum, int m, bool first, float* acc);
+  // acc[r][j] = fma(t, scale[r], acc[r][j]) (first: from zero), where t adds in rising k, each with one fma,
+  // min[group] * sum for the groups of a span, then float(integer sum of the span) * scale[span]. rows <= row_tile.
+  void (*dot)(const CodePanel& panel, int kn, int span, int m_group, const uint32_t* q, const float* scale, const float* sum,
+              int rows, bool first, float* acc);
+  // The same sums as unpack + dot of kPackedQ8, straight from the packed weights. rows <= 4.
+  void (*dot_packed)(const uint8_t* w, int kn, const uint32_t* q, const float* scale, int rows, bool first, float* acc);
 
   // rows [16][kn] at stride kBlockK -> panel [kn][16]
   void (*transpose_panel)(const float* rows, int kn, float* panel);
   // acc[r][j] (+)= sum over k of panel[k][j] * x[r][k], k rising from a zero sum; first: = instead of +=.  acc is [m][16].
   void (*panel_mac)(const float* panel, int kn, const float* const* x, int64_t k0, int m, bool first, float* acc);
 
-  float (*dot)(const float* a, const float* b, int n);
+  float (*dot_f32)(const float* a, const float* b, int n);
   float (*dot_f16)(const float* a, const uint16_t* b, int n);
   void (*axpy)(float* y, float a, const float* x, int n);  // y = fma(a, x, y)
   void (*axpy_f16)(float* y, float a, const uint16_t* x, int n);
@@ -47,12 +98,14 @@ struct Kernels {
                      int columns);
 };
 
-// "auto", "portable", "avx2", "avx512", "neon". Throws ConfigError for a name this machine cannot run.
+// "auto", "portable", "avx2", "avx512", "avx512vnni" (with VBMI), "neon". Throws ConfigError for a name this machine cannot run.
 const Kernels& select_kernels(const char* isa);
+// Those this machine can run, plainest first.
+std::vector<const char*> isa_names();
 
 extern const Kernels kPortable;
 #if defined(STRATA_X86)
-extern const Kernels kAvx2, kAvx512;
+extern const Kernels kAvx2, kAvx512, kAvx512Vnni;
 #elif defined(STRATA_ARM64)
 extern const Kernels kNeon;
 #endif

@@ -1,0 +1,59 @@
+"""Run by the peer's own Python: loads MODEL in llama.cpp and answers commands on stdin with seconds on stdout;
+"cpu" as the fourth argument: processor seconds.
+
+    prefill N    a fresh context takes N tokens in one call
+    decode N     N more tokens, one at a time
+"""
+
+import os
+import sys
+import time
+
+import llama_cpp as L
+
+path, threads, context = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+clock = time.process_time if sys.argv[4] == "cpu" else time.perf_counter
+quiet = os.dup(1)
+os.dup2(2, 1)  # whatever the library prints goes to stderr
+L.llama_backend_init()
+mp = L.llama_model_default_params()
+mp.n_gpu_layers = 0
+model = L.llama_model_load_from_file(path.encode(), mp)
+cp = L.llama_context_default_params()
+cp.n_ctx, cp.n_batch, cp.n_ubatch = context, min(context, 2048), 512
+cp.n_threads = cp.n_threads_batch = threads
+ctx = L.llama_init_from_model(model, cp)
+if not ctx:
+    sys.exit("llama.cpp cannot run this model")
+
+
+def token(i: int) -> int:
+    return (i * 7919 + 13) % 490
+
+
+def run(first: int, count: int) -> None:
+    tokens = (L.llama_token * count)(*(token(first + i) for i in range(count)))
+    if L.llama_decode(ctx, L.llama_batch_get_one(tokens, count)) != 0:
+        sys.exit("llama_decode failed")
+    L.llama_get_logits_ith(ctx, -1)
+
+
+def answer(text: str) -> None:
+    os.write(quiet, (text + "\n").encode())
+
+
+answer("ready")
+position = 0
+for line in sys.stdin:
+    command, n = line.split()
+    start = clock()
+    if command == "prefill":
+        L.llama_memory_clear(L.llama_get_memory(ctx), True)
+        start = clock()
+        run(0, int(n))
+        position = int(n)
+    else:
+        for _ in range(int(n)):
+            run(position, 1)
+            position += 1
+    answer(str(clock() - start))

@@ -1,0 +1,99 @@
+// Products with weights in their block formats.
+//
+// 16 weight rows x 256 values are unpacked once into a panel in the first-level cache (lane = weight row) and used for all
+// rows of a task. The sums of an output, in rising k, are the same for any number of rows, tile, block and thread:
+//   integers  kernels.h, `dot`: exact sums per span, one fma per span, one per 256 values
+//   float32   a chain of fma within 256 values, the partial sums added
+#include "cpu/product.h"
+
+#include <cstring>
+
+#include "quant/quant.h"
+
+namespace strata::cpu {
+
+float* ProductScratch::take(float* p) {
+  codes = reinterpret_cast<CodePanel*>(p);
+  code_rows = reinterpret_cast<Rows*>(codes + 1);
+  rows = reinterpret_cast<float*>(code_rows + 1);
+  panel = rows + kPanel * kBlockK;
+  acc = panel + kPanel * kBlockK;
+  up = acc + kRowBlock * kPanel;
+  x = reinterpret_cast<const float**>(up + kRowBlock * kPanel);
+  return reinterpret_cast<float*>(x + kRowBlock);
+}
+
+Quantised QuantisedPool::rows(const Kernels& k, int64_t first, int64_t rows, int64_t cols, bool sums) const {
+  Quantised x;
+  x.tiling = Tiling(rows, k.row_tile);
+  x.cols = cols;
+  x.sums = sums;
+  const int64_t at = first * chunks_of(cols);
+  x.q = q + at * (kBlockK / 2);
+  x.scale = scale + at;
+  x.sum = sum + at * kSums;
+  return x;
+}
+
+void quantise_tile(const Kernels& k, const Quantised& to, const float* const* x, int64_t tile) {
+  const int64_t first = to.tiling.first(tile);
+  for (int64_t k0 = 0, c = 0; k0 < to.cols; k0 += kBlockK, ++c) {
+    const int64_t at = to.at(c, first);
+    k.quantise(x, to.tiling.height(tile), k0, static_cast<int>(std::min<int64_t>(kBlockK, to.cols - k0)), to.sums,
+               to.q + at * (kBlockK / 2), to.scale + at, to.sum + at * kSums);
+  }
+}
+
+void panel_f32(const Kernels& k, const Matrix& w, int64_t row, const float* const* x, int64_t m, const ProductScratch& s) {
+  const int64_t n = std::min<int64_t>(kPanel, w.rows - row);
+  const quant::TypeInfo& type = *quant::type_info(w.type);
+  for (int64_t k0 = 0; k0 < w.cols; k0 += kBlockK) {
+    const int kn = static_cast<int>(std::min<int64_t>(kBlockK, w.cols - k0));
+    const uint64_t skip = quant::row_bytes(type, static_cast<uint64_t>(k0));
+    for (int64_t j = 0; j < n; ++j)
+      quant::dequantize_row(w.type, w.data + static_cast<uint64_t>(row + j) * w.row_bytes + skip, s.rows + j * kBlockK, kn);
+    for (int64_t j = n; j < kPanel; ++j) std::memset(s.rows + j * kBlockK, 0, sizeof(float) * static_cast<size_t>(kn));
+    k.transpose_panel(s.rows, kn, s.panel);
+    k.panel_mac(s.panel, kn, x, k0, static_cast<int>(m), k0 == 0, s.acc);
+  }
+}
+
+void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& x, int64_t tile0, int64_t tile1, const ProductScratch& s,
+               Ahead next) {
+  const CodeFormat& f = *code_format(w.type);
+  const bool packed = w.type == kPackedQ8;
+  const auto* data = reinterpret_cast<const uint8_t*>(w.data) + static_cast<uint64_t>(row) * w.row_bytes;
+  const int rows = static_cast<int>(std::min<int64_t>(kPanel, w.rows - row));
+  const bool few = !packed && x.tiling.rows <= 3;
+  const bool direct = packed && x.tiling.rows <= std::min(4, k.row_tile);
+  const int64_t chunks = chunks_of(w.cols);
+  for (int64_t k0 = 0, c = 0; k0 < w.cols; k0 += kBlockK, ++c) {
+    const int kn = static_cast<int>(std::min<int64_t>(kBlockK, w.cols - k0));
+    const uint64_t chunk = static_cast<uint64_t>(kBlockK / f.block * f.bytes) * (packed ? kPanel : 1);
+    const uint8_t* from = data + chunk * static_cast<uint64_t>(c);
+    if (direct) {
+      next.part(c, chunks);
+      const int64_t at = x.at(c, 0);
+      k.dot_packed(from, kn, x.q + at * (kBlockK / 2), x.scale + at, static_cast<int>(x.tiling.rows), c == 0, s.acc);
+      continue;
+    }
+    if (few) {
+      const int64_t at = x.at(c, 0);
+      next.part(c, chunks);
+      k.direct[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes, x.q + at * (kBlockK / 2), x.scale + at, x.sum + at * kSums,
+                       static_cast<int>(x.tiling.rows), c == 0, s.acc);
+      continue;
+    }
+    k.unpack[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes);
+    float* acc = s.acc;
+    for (int64_t t = tile0; t < tile1; ++t) {
+      next.part(c * (tile1 - tile0) + t - tile0, chunks * (tile1 - tile0));
+      const int64_t at = x.at(c, x.tiling.first(t));
+      const int h = x.tiling.height(t);
+      k.dot(*s.codes, kn, f.span, f.m_group, x.q + at * (kBlockK / 2), x.scale + at, x.sum + at * kSums, h, c == 0, acc);
+      acc += h * kPanel;
+    }
+  }
+}
+
+}  // namespace strata::cpu
