@@ -473,7 +473,7 @@ def _product(type_name: str) -> Callable[[], Iterator[Case]]:
                 def run(
                     isa: str, d: Any = data, r: int = rows, c: int = cols, x: F32 = x, a: str = activations
                 ) -> Arrays:
-                    return (_core.Product(number, d.reshape(-1), 0, r, c, isa, 1, False).run(x, a),)  # type: ignore[attr-defined]
+                    return (_core.Product(number, d.reshape(-1), 0, r, c, isa, 1, False).run(x, a),)
 
                 yield Case(
                     f"{rows} x {cols}, {batch} rows, {activations}",
