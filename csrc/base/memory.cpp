@@ -126,7 +126,8 @@ uint64_t cgroup_left(const std::string& dir, const char* limit_file, const char*
 
 uint64_t available_memory() {
 #ifdef __linux__
-  uint64_t left = 0;
+  constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
+  uint64_t left = kUnknown;
   std::ifstream info("/proc/meminfo");
   std::string key, unit;
   for (uint64_t kb = 0; info >> key >> kb >> unit;)
@@ -150,7 +151,7 @@ uint64_t available_memory() {
       path.resize(path.find_last_of('/'));
     }
   }
-  return left;
+  return left == kUnknown ? 0 : std::max<uint64_t>(left, 1);
 #elif defined(__APPLE__)
   vm_statistics64_data_t vm{};
   mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
