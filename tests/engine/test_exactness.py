@@ -182,12 +182,14 @@ def test_a_16_bit_cache(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["tiny-f16", "small-iq4_nl", "demo"])
 def test_automatic_activations(name, tmp_path):
-    """The default settings, as the others."""
+    """The default settings, which may round activations: the same bits everywhere too."""
     ids = prompt(name, P300)
     whole = run(name, ids, tmp_path, activations="auto", threads=1)
     for chunk, arena, threads in ((1, 3, 2), (5, 0, 1), (64, 1, 7)):
         knobs = dict(prompt_chunk=chunk, arena_slots=arenas(name)[arena], threads=threads)
         assert run(name, ids, tmp_path, activations="auto", **knobs).differs(whole) == "", knobs
+    for isa in isas():
+        assert run(name, ids, tmp_path, activations="auto", isa=isa).differs(whole) == "", isa
 
 
 def lengths(chunk):
