@@ -84,6 +84,7 @@ def memory_plan(
 
     Raises ModelFormatError, ConfigError, OutOfMemoryPlanError.
     """
+
 class Product:
     """A weight matrix of any type and the kernels of one instruction set: for tests and benches."""
 
