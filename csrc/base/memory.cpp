@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <new>
@@ -109,15 +110,31 @@ void MemoryPlan::make_room(const std::string& name, uint64_t bytes) {
 #ifdef __linux__
 namespace {
 
-// limit - usage + reclaimable page cache of the memory cgroup at `dir`, UINT64_MAX when it sets no limit.
+constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
+
+// The first number of a line, kUnknown when there is none ("max", an empty line).
+uint64_t number_in(const std::string& line) {
+  const size_t at = line.find_first_of("0123456789");
+  return at == std::string::npos ? kUnknown : std::strtoull(line.c_str() + at, nullptr, 10);
+}
+
+// The number on the line that starts with `key` and a space or colon (`key` empty: on the first line), else kUnknown.
+uint64_t number_of(const std::string& file, const std::string& key) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (key.empty()) return number_in(line);
+    if (line.compare(0, key.size(), key) == 0 && line.size() > key.size() && (line[key.size()] == ' ' || line[key.size()] == ':'))
+      return number_in(line.substr(key.size()));
+  }
+  return kUnknown;
+}
+
+// limit - usage + reclaimable page cache of the memory cgroup at `dir`, kUnknown when it sets no limit.
 uint64_t cgroup_left(const std::string& dir, const char* limit_file, const char* usage_file, const char* cache_key) {
-  std::ifstream lf(dir + "/" + limit_file), uf(dir + "/" + usage_file), sf(dir + "/memory.stat");
-  uint64_t limit = 0, usage = 0, cache = 0, v = 0;
-  if (!(lf >> limit) || !(uf >> usage)) return std::numeric_limits<uint64_t>::max();
-  for (std::string k; sf >> k >> v;)
-    if (k == cache_key) cache = v;
-  if (limit >= (uint64_t{1} << 60)) return std::numeric_limits<uint64_t>::max();
-  const uint64_t used = usage > cache ? usage - cache : 0;
+  const uint64_t limit = number_of(dir + "/" + limit_file, ""), usage = number_of(dir + "/" + usage_file, "");
+  if (limit >= (uint64_t{1} << 60) || usage == kUnknown) return kUnknown;
+  const uint64_t cache = number_of(dir + "/memory.stat", cache_key);
+  const uint64_t used = cache != kUnknown && usage > cache ? usage - cache : usage;
   return limit > used ? limit - used : 0;
 }
 
@@ -126,11 +143,8 @@ uint64_t cgroup_left(const std::string& dir, const char* limit_file, const char*
 
 uint64_t available_memory() {
 #ifdef __linux__
-  uint64_t left = 0;
-  std::ifstream info("/proc/meminfo");
-  std::string key, unit;
-  for (uint64_t kb = 0; info >> key >> kb >> unit;)
-    if (key == "MemAvailable:") left = kb * 1024;
+  const uint64_t kb = number_of("/proc/meminfo", "MemAvailable");
+  uint64_t left = kb == kUnknown ? kUnknown : kb * 1024;
   // The process's own cgroup and all its parents limit it.
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
@@ -150,7 +164,7 @@ uint64_t available_memory() {
       path.resize(path.find_last_of('/'));
     }
   }
-  return left;
+  return left == kUnknown ? 0 : std::max<uint64_t>(left, 1);
 #elif defined(__APPLE__)
   vm_statistics64_data_t vm{};
   mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;

@@ -85,7 +85,9 @@ Nearest nearest(const std::vector<float>& norms, const float* dots, float t) {
 // Group scales t[groups] as d * (base + step * code): picks d, then the nearest code for each. t becomes what the
 // block stores.
 uint16_t store_scales(float* t, int groups, float base, float step, int codes, uint8_t* code) {
-  const uint16_t half = scale_to_half(*std::max_element(t, t + groups) / (base + step * static_cast<float>(codes - 1)));
+  float most = t[0];
+  for (int g = 1; g < groups; ++g) most = std::max(most, t[g]);
+  const uint16_t half = scale_to_half(most / (base + step * static_cast<float>(codes - 1)));
   const float d = widen_half(half);
   for (int g = 0; g < groups; ++g) {
     int best = 0;
@@ -108,7 +110,7 @@ struct GridFit {
 GridFit fit_grid(const float* magnitude, const Grid& grid, int groups, float base, float step) {
   GridFit f{};
   const int per_group = 256 / groups, vectors = per_group / grid.width;
-  float t[16], dots[8 * 512];  // at most 4 x 256 or 2 x 1024 (width 8), 8 x 512 (width 4)
+  float t[16] = {}, dots[8 * 512];  // at most 4 x 256 or 2 x 1024 (width 8), 8 x 512 (width 4)
   for (int g = 0; g < groups; ++g) {
     const float* x = magnitude + per_group * g;
     for (int v = 0; v < vectors; ++v) grid.project(x + grid.width * v, dots + grid.entries * v);
@@ -181,7 +183,7 @@ Fit1 fit_iq1(const float* x, int groups) {
   static const Grid grid(grid_iq1[0], 2048, 8, 0.125f);
   Fit1 f{};
   const int per_group = 256 / groups, vectors = per_group / 8;
-  float t[16], sums[4], dots[4 * kMaxEntries];
+  float t[16] = {}, sums[4], dots[4 * kMaxEntries];
   const auto project = [&](int g) {
     for (int v = 0; v < vectors; ++v) {
       const float* p = x + per_group * g + 8 * v;
@@ -285,7 +287,7 @@ void encode_iq4_nl(const float* x, uint8_t* out) {
 }
 
 void encode_iq4_xs(const float* x, uint8_t* out) {
-  float t[8];
+  float t[8] = {};
   for (int g = 0; g < 8; ++g) t[g] = trial_iq4(x + 32 * g, {-127.0f, -118.0f, 113.0f, 104.0f});
   const uint16_t half = scale_to_half(signed_max(t, 8) / -32.0f);
   const float d = widen_half(half), r = reciprocal(d);

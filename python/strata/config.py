@@ -48,10 +48,11 @@ class Config:
     described in `KNOBS[name].help` and by `strata prefill --help`.
     """
 
-    activations: Literal["auto", "f32"] = _knob(
+    activations: Literal["auto", "int16", "f32"] = _knob(
         "auto",
-        "Number format of activations. f32 keeps every intermediate in float32; auto lets the backend round them "
-        "where its kernels do. Changes speed and the last digits of the logits; never which weights are used.",
+        "Number format of activations in products with quantised weights. int16 rounds each to 15 bits, one scale for "
+        "256 values; f32 keeps float32; auto is int16. Changes speed and the last digits of the logits; never which "
+        "weights are used.",
     )
     kv_type: Literal["auto", "f16", "f32"] = _knob(
         "auto",

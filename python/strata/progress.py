@@ -21,7 +21,8 @@ class Progress:
 
     layer: layers that this sweep has done, of n_layer. chunk: of the n_chunk chunks of this sweep, those that went
     through the next layer's mixer. tokens_done: tokens of the finished sweeps, of tokens. sweep_tokens: of this sweep.
-    bytes_read (from the drive) and seconds: since the start. resident, missed: experts found in memory, and waited for.
+    bytes_read (from the drive) and seconds: since the start. resident, ahead, missed: experts found in memory, read
+    ahead, and read when they were asked for; wasted: read and not used; exposed_seconds: the computation waited.
     fraction: of the work, 0 to 1, never falling.
     """
 
@@ -35,13 +36,23 @@ class Progress:
     bytes_read: int
     seconds: float
     resident: int
+    ahead: int
     missed: int
+    wasted: int
+    exposed_seconds: float
     fraction: float
 
     @property
     def seconds_left(self) -> float | None:
         """Estimate from the pace so far; None before anything is done."""
         return self.seconds * (1 - self.fraction) / self.fraction if self.fraction > 0 else None
+
+    def experts(self) -> str:
+        """The stream's counters in one phrase."""
+        return (
+            f"experts {self.resident} resident, {self.ahead} ahead, {self.missed} missed, {self.wasted} wasted, "
+            f"{self.exposed_seconds:.1f} s waited"
+        )
 
 
 CORE_FIELDS = [f.name for f in dataclasses.fields(Progress) if f.name != "fraction"]
@@ -94,7 +105,7 @@ class Reporter:
     def __call__(self, p: Progress) -> None:
         self.last = p
         if self._bar is not None:
-            text = f"layer {p.layer}/{p.n_layer} · {p.bytes_read / 1e9:.2f} GB read"
+            text = f"layer {p.layer}/{p.n_layer} · {p.bytes_read / 1e9:.2f} GB read · {p.experts()}"
             self._bar.update(self._bar.task_ids[0], completed=p.fraction, description=text)
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_SECONDS
@@ -102,6 +113,6 @@ class Reporter:
             rest = "" if left is None else f", about {left:.0f} s left"
             self._console.print(
                 f"prefill {100 * p.fraction:.0f} %: {p.tokens_done} of {p.tokens} tokens done, layer {p.layer} of "
-                f"{p.n_layer}, {p.bytes_read / 1e9:.2f} GB read in {p.seconds:.0f} s{rest}",
+                f"{p.n_layer}, {p.bytes_read / 1e9:.2f} GB read in {p.seconds:.0f} s, {p.experts()}{rest}",
                 soft_wrap=True,
             )

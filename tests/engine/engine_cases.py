@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import random
 import re
 import shutil
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +29,17 @@ ORACLE = [
 ]
 ALL = [*ORACLE, "demo"]
 DEMO_LAST_ID = 3070  # 3071 is the demo model's reset token
+
+
+FULL = os.environ.get("STRATA_TEST_FULL") == "1"
+
+
+def some(cases: Iterable, n: int) -> list:
+    """n of the cases, spread by a fixed seed; all of them with STRATA_TEST_FULL=1 in the environment (hours)."""
+    cases = list(cases)
+    if FULL or len(cases) <= n:
+        return cases
+    return random.Random(len(cases)).sample(cases, n)
 
 
 def path_of(name: str) -> Path:

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 import reference
-from engine_cases import ALL, ORACLE, Outcome, isas, least_slots, open_engine, path_of, prompt, run
+from engine_cases import ALL, ORACLE, Outcome, isas, least_slots, open_engine, path_of, prompt, run, some
 
 CHUNKS = [1, 2, 5, 64, 256]
 THREADS = [1, 2, 7]
@@ -108,10 +108,10 @@ class TestQuick:
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("name", ALL)
 def test_whole_matrix(base, name, isa, tmp_path):
-    """Every chunk size with every arena, sweeps of one, two or all chunks; threads too with the best instructions."""
-    threads = THREADS if isa == isas()[-1] else [2]
-    for i, (chunk, slots, n) in enumerate(itertools.product(CHUNKS, arenas(name), threads)):
-        sweep = (chunk, 2 * chunk, 0)[(i + i // 3) % 3]
+    """Chunk sizes with arenas, sweeps of one, two or all chunks, threads."""
+    cases = itertools.product(CHUNKS, arenas(name), THREADS, (1, 2, 0))
+    for chunk, slots, n, chunks in some(cases, 2 if isa == "portable" else 12):
+        sweep = chunk * chunks
         knobs = dict(isa=isa, prompt_chunk=chunk, prompt_sweep=sweep, arena_slots=slots, threads=n)
         check(base, name, tmp_path / "dump", **knobs)
 
@@ -212,9 +212,8 @@ class TestManyChunkSizes:
     @pytest.mark.long
     @pytest.mark.parametrize("name", ALL)
     def test_long(self, base, name, tmp_path):
-        for chunk in LONG_CHUNKS:
-            for n in [*lengths(chunk), LONGEST]:
-                self.check(base, name, tmp_path / "dump", chunk, n)
+        for chunk, n in some([(c, n) for c in LONG_CHUNKS for n in [*lengths(c), LONGEST]], 12):
+            self.check(base, name, tmp_path / "dump", chunk, n)
 
     @pytest.mark.parametrize("name", ["tiny-f32", "tiny-ties", "small-q8_0"])
     def test_beyond_the_goldens(self, base, name):

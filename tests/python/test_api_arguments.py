@@ -83,7 +83,8 @@ class TestPrefill:
         states = [(0, 1, 3, 0), (0, 3, 3, 0), (1, 0, 3, 0), (4, 0, 3, 0), (0, 1, 2, 6), (2, 0, 2, 6), (4, 0, 2, 6)]
         for layer, chunk, n_chunk, done in states:
             state = dict(layer=layer, n_layer=4, chunk=chunk, n_chunk=n_chunk, tokens_done=done, tokens=9)
-            report(state | dict(sweep_tokens=3 if done else 6, bytes_read=0, seconds=1.0, resident=0, missed=0))
+            counters = dict(resident=0, ahead=0, missed=0, wasted=0, exposed_seconds=0.0)
+            report(state | counters | dict(sweep_tokens=3 if done else 6, bytes_read=0, seconds=1.0))
         # 6 tokens x (1/3)/2/4; 6 x 1/2/4; 6 x 1/4; 6; 6 + 3 x (1/2)/2/4; 6 + 3 x 2/4; 9
         assert [9 * p.fraction for p in seen] == pytest.approx([0.25, 0.75, 1.5, 6, 6.1875, 7.5, 9])
 

@@ -21,22 +21,27 @@ def distinct(ids: np.ndarray, chunk: int) -> list[set]:
 def test_read_ahead_is_what_the_guesses_allow(chunk):
     """With room for two layers' chunk, nearly everything guessed right is read ahead; of the rest little is read.
 
-    Layer 0 has no guess by a router but is read by popularity, nearly whole, so it stays out of the comparison: its
-    lookups can only raise the share."""
+    Layer 0 has no guess by a router: it is read by popularity, which for chunks of 16 and 32 tokens of this model means
+    all its experts, and what the chunk does not use of them is read in vain on a drive that is fast enough."""
     hit = wanted = guessed = 0
     for layer in range(1, LAYERS):
         pairs = zip(distinct(TRACE["ids"][layer], chunk), distinct(TRACE["predicted"][layer - 1], chunk), strict=True)
         for used, guess in pairs:
             hit, wanted, guessed = hit + len(used & guess), wanted + len(used), guessed + len(guess)
-    recall, wrong = hit / wanted, 1 - hit / guessed
+    recall = hit / wanted
+    for used in distinct(TRACE["ids"][0], chunk):
+        hit, guessed = hit + len(used), guessed + EXPERTS
+    wrong = 1 - hit / guessed
 
-    engine = open_engine("demo", arena_slots=2 * EXPERTS, prompt_chunk=chunk, prompt_sweep=chunk, prompt_pred=1)
-    _, stats = engine.prefill(engine.session(), TRACE["tokens"].astype(np.int32), "none")
+    knobs = {"arena_slots": 2 * EXPERTS, "prompt_chunk": chunk, "prompt_sweep": chunk}
+    tokens = TRACE["tokens"].astype(np.int32)
+    engine = open_engine("demo", **knobs, prompt_pred=1)
+    _, stats = engine.prefill(engine.session(), tokens, "none")
     assert stats["ahead"] / stats["lookups"] >= recall - 0.02
     assert stats["wasted"] / stats["issued"] <= wrong + 0.02
 
-    engine = open_engine("demo", arena_slots=2 * EXPERTS, prompt_chunk=chunk, prompt_sweep=chunk, prompt_pred=-1)
-    _, off = engine.prefill(engine.session(), TRACE["tokens"].astype(np.int32), "none")
+    engine = open_engine("demo", **knobs, prompt_pred=-1)
+    _, off = engine.prefill(engine.session(), tokens, "none")
     assert off["ahead"] == 0 and off["lookups"] == stats["lookups"]
 
 

@@ -8,7 +8,7 @@ import itertools
 from functools import cache
 
 import pytest
-from engine_cases import ALL, Outcome, open_engine, prompt, run
+from engine_cases import ALL, Outcome, open_engine, prompt, run, some
 from strata import _core
 
 P300 = 300
@@ -97,19 +97,26 @@ class TestEachAxis:
 @pytest.mark.parametrize("name", ALL)
 def test_whole_matrix(base, name, tmp_path):
     least, total = experts(name)
-    for chunk, sweep, slots in itertools.product([1, 2, 5, 64, 256, 2048], [1, 7, 64, 300], [least, total // 3, total]):
-        for pred, io_threads, threads in [(1, 1, 2), (2, 8, 1), (-1, 2, 2)]:
-            check(
-                base,
-                name,
-                tmp_path / "dump",
-                prompt_chunk=chunk,
-                prompt_sweep=sweep,
-                arena_slots=slots,
-                prompt_pred=pred,
-                io_threads=io_threads,
-                threads=threads,
-            )
+    cases = itertools.product(
+        [1, 2, 5, 64, 256, 2048],
+        [1, 7, 64, 300],
+        [least, total // 3, total],
+        [-1, 0, 1, 2],
+        [1, 2, 8],
+        [1, 2],
+    )
+    for chunk, sweep, slots, pred, io_threads, threads in some(cases, 24):
+        check(
+            base,
+            name,
+            tmp_path / "dump",
+            prompt_chunk=chunk,
+            prompt_sweep=sweep,
+            arena_slots=slots,
+            prompt_pred=pred,
+            io_threads=io_threads,
+            threads=threads,
+        )
 
 
 def test_run_to_run(base, tmp_path):
