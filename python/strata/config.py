@@ -67,10 +67,9 @@ class Config:
         unit="tokens",
     )
     prompt_chunk: int = _knob(
-        1024,
-        "Rows of a prompt that go through a layer's mixer together. Changes speed and scratch memory; never the "
-        "bits of a result.",
-        low=1,
+        0,
+        "Rows of a prompt that go through a layer's mixer together; 0 = automatic: 1024, from 24 GB of memory 2048, "
+        "from 96 GB 4096, less where memory is short. Changes speed and scratch memory; never the bits of a result.",
         high=65536,
         unit="tokens",
     )
@@ -162,6 +161,12 @@ class Config:
         None,
         "Folder for files of each layer's mixture of experts: inputs, router choice, outputs (docs/dumps.md). Changes "
         "speed and memory; never the bits of a result.",
+        unit="path",
+    )
+    trace: str | None = _knob(
+        None,
+        "File for what ran when: segments, reads, waits, in Chrome's trace format, which Perfetto shows and "
+        "strata explain sums up. Changes speed a little; never the bits of a result.",
         unit="path",
     )
     backend: Literal["cpu", "reference"] = _knob(
