@@ -5,7 +5,8 @@
     decode N     N more tokens, one at a time
 
 Further arguments: vocab=N (tokens are drawn from so many ids), repack=0 (weights stay as they are in the mapped file),
-ubatch=N (tokens that go through a layer together), io=1 (an answer is seconds, bytes read from drives, major page faults).
+ubatch=N (tokens that go through a layer together), io=1 (an answer is seconds, bytes read from drives, major page
+faults).
 """
 
 import os
