@@ -27,14 +27,14 @@ from strata.routing import Routing
 
 
 def run(path: Path, ids: np.ndarray, record: bool = False, **knobs: Any) -> tuple[dict[str, Any], Routing | None]:
-    with strata.load(path, context=len(ids), **knobs) as model:
+    with strata.load(path, context=len(ids), popularity="off", **knobs) as model:
         result = model.prefill(ids, logits=None, record=record)
         return result.stats, result.routing
 
 
 def compare(path: Path, shares: list[float], tokens: int, sweep: int, chunk: int) -> list[dict[str, Any]]:
     knobs = {"prompt_sweep": sweep, "prompt_chunk": chunk}
-    with strata.load(path) as model:
+    with strata.load(path, popularity="off") as model:
         vocab, every = model.info["n_vocab"], model.info["n_layer"] * model.info["n_expert"]
     ids = np.random.default_rng(1).integers(0, vocab, tokens).astype(np.int32)
     _, routing = run(path, ids, record=True, stream_fake=False, **knobs)

@@ -53,7 +53,7 @@ def measures(run: Routing) -> dict[str, Any]:
 
 def record(path: Path, tokens: int, seed: int = 1) -> Routing:
     """The routing of a prompt of random tokens."""
-    with strata.load(path, context=tokens, prompt_pred=1) as model:
+    with strata.load(path, context=tokens, prompt_pred=1, popularity="off") as model:
         ids = np.random.default_rng(seed).integers(0, model.info["n_vocab"], tokens).astype(np.int32)
         result = model.prefill(ids, logits=None, record=True)
         assert result.routing is not None

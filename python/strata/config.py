@@ -133,6 +133,12 @@ class Config:
         "Read no experts and compute with what the arena holds: the time without the drive, for measurements. "
         "Changes the results to nonsense; never the work that is done with them.",
     )
+    popularity: str = _knob(
+        "auto",
+        "What earlier runs learnt about how often each expert is used: auto = kept in the user's cache folder, off = "
+        "neither read nor kept, else the path of a file. Changes speed and bytes read; never the bits of a result.",
+        unit="auto, off or a path",
+    )
     direct_io: Literal["auto", "on", "off"] = _knob(
         "auto",
         "Expert reads that bypass the page cache; auto does so where the system can. Changes speed and the memory "

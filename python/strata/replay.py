@@ -248,7 +248,7 @@ class _Arena:
         self.cold: OrderedDict[int, None] = OrderedDict()  # slots; the first gives way first
         self.hot_list: OrderedDict[int, None] = OrderedDict()
         self.key: list[Key | None] = [None] * slots
-        self.share = {layer: np.full(experts, 1 / experts) for layer in layers}
+        self.share = {layer: np.full(experts, 1 / experts) for layer in layers}  # any equal shares order alike
         self.seen = dict.fromkeys(layers, PRIOR)
         passing = min(slots, max(slots // 10, 2 * experts))
         self.quota = min((slots - passing) // len(layers), experts)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Union
 
 import numpy as np
+import platformdirs
 
 from strata.errors import InputError, StrataError
 
@@ -234,7 +235,7 @@ def _measure(fd: int, size: int, threads: int, seconds: float, walk: Iterator[in
 
 def folder() -> Path:
     """Where results are kept: a file for each volume."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "strata" / "ssd"
+    return platformdirs.user_cache_path("strata") / "ssd"
 
 
 def _volume(path: PathLike) -> tuple[str, dict[str, int]]:

@@ -25,6 +25,7 @@ def test_defaults():
         "prompt_pred_min": 1,
         "ple_async": True,
         "stream_fake": False,
+        "popularity": "auto",
         "direct_io": "auto",
         "ram_gb": 0.0,
         "qsa_ratio": 0,

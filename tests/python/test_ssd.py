@@ -16,9 +16,9 @@ SIZE = 8192
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    return folder / "strata" / "ssd"
+    folder = tmp_path_factory.mktemp("cache") / "ssd"
+    monkeypatch.setattr(ssd, "folder", lambda: folder)
+    return folder
 
 
 @pytest.fixture
