@@ -190,9 +190,9 @@ def main() -> int:
         if any(report.get(k) != v for k, v in settings.items()):
             sys.exit(f"{a.json} is of another file or other settings")
     vocab = info.hparams["n_vocab"]
-    for turn in range(a.repeats):
+    for _ in range(a.repeats):
         for tokens in a.tokens.split(","):
-            order = SIDES if turn % 2 == 0 else SIDES[::-1]
+            order = SIDES[:: -1 if len(report["runs"].get(tokens, [])) % 2 else 1]
             try:
                 pair = {side: run(side, a, vocab, int(tokens)) for side in order}
             except NoCgroup as e:
