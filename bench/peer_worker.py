@@ -3,24 +3,33 @@
 
     prefill N    a fresh context takes N tokens in one call
     decode N     N more tokens, one at a time
+
+Further arguments: vocab=N (tokens are drawn from so many ids), repack=0 (weights stay as they are in the mapped file),
+ubatch=N (tokens that go through a layer together), io=1 (an answer is seconds, bytes read from drives, major page
+faults).
 """
 
 import os
+import resource
 import sys
 import time
 
 import llama_cpp as L
 
 path, threads, context = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+options = {"vocab": 490, "repack": 1, "ubatch": 512, "io": 0} | {
+    k: int(v) for k, v in (a.split("=") for a in sys.argv[5:])
+}
 clock = time.process_time if sys.argv[4] == "cpu" else time.perf_counter
 quiet = os.dup(1)
 os.dup2(2, 1)  # whatever the library prints goes to stderr
 L.llama_backend_init()
 mp = L.llama_model_default_params()
 mp.n_gpu_layers = 0
+mp.use_extra_bufts = bool(options["repack"])
 model = L.llama_model_load_from_file(path.encode(), mp)
 cp = L.llama_context_default_params()
-cp.n_ctx, cp.n_batch, cp.n_ubatch = context, min(context, 2048), 512
+cp.n_ctx, cp.n_batch, cp.n_ubatch = context, min(context, 2048), options["ubatch"]
 cp.n_threads = cp.n_threads_batch = threads
 ctx = L.llama_init_from_model(model, cp)
 if not ctx:
@@ -28,7 +37,7 @@ if not ctx:
 
 
 def token(i: int) -> int:
-    return (i * 7919 + 13) % 490
+    return (i * 7919 + 13) % options["vocab"]
 
 
 def run(first: int, count: int) -> None:
@@ -46,6 +55,7 @@ answer("ready")
 position = 0
 for line in sys.stdin:
     command, n = line.split()
+    before = resource.getrusage(resource.RUSAGE_SELF)
     start = clock()
     if command == "prefill":
         L.llama_memory_clear(L.llama_get_memory(ctx), True)
@@ -56,4 +66,9 @@ for line in sys.stdin:
         for _ in range(int(n)):
             run(position, 1)
             position += 1
-    answer(str(clock() - start))
+    text = str(clock() - start)
+    if options["io"]:
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        # Blocks of 512 bytes.
+        text += f" {512 * (after.ru_inblock - before.ru_inblock)} {after.ru_majflt - before.ru_majflt}"
+    answer(text)

@@ -23,7 +23,9 @@ from strata.cli.kld import kld_command
 from strata.cli.parity import kernel_parity_command, route_parity_command
 from strata.cli.plan import plan_command
 from strata.cli.prefill import prefill_command
+from strata.cli.replay import replay_command
 from strata.cli.run import run_command
+from strata.cli.ssd import ssd_command
 from strata.cli.synth import synth_command
 from strata.config import ConfigWarning
 from strata.errors import OutOfMemoryPlanError, StrataError
@@ -61,6 +63,8 @@ strata.add_command(kld_command)
 strata.add_command(route_parity_command)
 strata.add_command(kernel_parity_command)
 strata.add_command(plan_command)
+strata.add_command(replay_command)
+strata.add_command(ssd_command)
 strata.add_command(synth_command)
 
 

@@ -38,6 +38,11 @@ Examples:
 @click.option(
     "--logits", type=click.Choice(["last", "all"]), default="last", show_default=True, help="Which logits to write."
 )
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the experts that each token chose, and the guesses, to this file (npz) for `strata replay`.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No plan, progress or summary on stderr.")
 @knob_options
 def prefill_command(
@@ -47,6 +52,7 @@ def prefill_command(
     as_json: bool,
     logits_out: Path | None,
     logits: str,
+    record: Path | None,
     quiet: bool,
     overrides: dict[str, Any],
 ) -> None:
@@ -58,14 +64,24 @@ def prefill_command(
         raise click.UsageError("--logits all is for --logits-out.")
     if logits_out is not None and not logits_out.absolute().parent.is_dir():
         raise click.UsageError(f"--logits-out: there is no folder {logits_out.parent}.")
+    if record is not None and not record.absolute().parent.is_dir():
+        raise click.UsageError(f"--record: there is no folder {record.parent}.")
     console = Console(stderr=True, highlight=False, quiet=quiet)
     with load(model, **overrides) as loaded:
         show_settings(loaded, console)
         session = loaded.session()
         result = run_prompt(
-            session, prompt, console, logits="all" if logits == "all" else "last", parse_special=parse_special
+            session,
+            prompt,
+            console,
+            logits="all" if logits == "all" else "last",
+            parse_special=parse_special,
+            record=record is not None,
         )
         assert result.logits is not None
+        if record is not None:
+            assert result.routing is not None
+            result.routing.save(record)
         if logits_out is not None:
             with logits_out.open("wb") as file:  # np.save would add .npy to a name without it
                 np.save(file, result.logits)

@@ -43,6 +43,13 @@ gate=IQ2_XS,up=IQ2_XS,down=Q2_0,dense=Q8_0,table=IQ4_NL.
 @click.option("--table-rows", type=int, help="Rows of the n-gram table, about. [default: a million; the demo's]")
 @click.option("--context", type=int, help="Context length that the file names. [default: the model's]")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed makes the same file.")
+@click.option(
+    "--skew",
+    type=click.FloatRange(0, 4),
+    default=0.0,
+    help="Spread of the experts' popularity, and layers predict each other: 1.9 is like the published model, 0.15 like "
+    "the demo. [default: 0, all are used alike]",
+)
 @click.option("--force", is_flag=True, help="Replace OUT when it is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
@@ -58,6 +65,7 @@ def synth_command(
     table_rows: int | None,
     context: int | None,
     seed: int,
+    skew: float,
     force: bool,
     as_json: bool,
     quiet: bool,
@@ -84,6 +92,7 @@ def synth_command(
         table_rows=table_rows,
         context=context,
         seed=seed,
+        skew=skew,
     )
     console = Console(stderr=True, highlight=False, quiet=quiet)
     text = f"{spec.layers} layers of {spec.experts} experts, vocabulary of {spec.vocab}"
