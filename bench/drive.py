@@ -8,9 +8,9 @@
 `balance`: the throttle is set so that the drive takes as long as the arithmetic (share 1), or twice as long (0.5);
 share 0 is the drive as it is, whose speed `strata ssd` finds. Pairs of a run with real reads and one that reads nothing
 (`stream_fake`), interleaved; medians: wall against the larger of bytes / throttle and the time without reads, the time
-outside waits, and the share of the throttle from the first read to the last. `sweep`: a long prompt in one sweep, and in
-sweeps of 2048 rows; chunks of 2048 against 1024; then decoding. `arena`: the same prompt with arenas from 2 to 100 % of
-the experts.
+outside waits, and the share of the throttle from the first read to the last. `sweep`: a long prompt in one sweep, and
+in sweeps of 2048 rows; chunks of 2048 against 1024; then decoding. `arena`: the same prompt with arenas from 2 to 100 %
+of the experts.
 
 FILE: `strata synth FILE --layers 12` or larger. Linux, root, cgroup v1 with blkio. Every model is loaded before the
 throttle is set, in a process of its own that stays for all its runs; a run's arena is what the run before left. Without
