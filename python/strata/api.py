@@ -58,7 +58,7 @@ class GenerateResult:
     tokens: the new ids, an end token included. text: their text, without control tokens. finish_reason: "eos" (an end
     token), "length" (max_new_tokens), or "context" (the session is full). stats: prefill (the prompt's stats), tokens,
     seconds and tokens_per_second of the steps after it, bytes_read, lookups, resident, ahead, missed of these steps.
-    session: can go on; the last new token is run with whatever comes next.
+    session: can go on; the last new token is run with whatever comes next. config, effective: as of PrefillResult.
     """
 
     tokens: list[int]
@@ -66,6 +66,8 @@ class GenerateResult:
     finish_reason: Literal["eos", "length", "context"]
     stats: dict[str, Any]
     session: Session
+    config: Config
+    effective: dict[str, Any]
 
 
 class Model:
@@ -284,7 +286,7 @@ class Session:
             "tokens_per_second": (len(tokens) - 1) / seconds if seconds > 0 else 0.0,
             **totals,
         }
-        return GenerateResult(tokens, "".join(pieces), reason, stats, self)
+        return GenerateResult(tokens, "".join(pieces), reason, stats, self, first.config, first.effective)
 
     def close(self) -> None:
         """Frees the session's state. Closing again does nothing."""

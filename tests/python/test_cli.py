@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import runpy
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import click
 import numpy as np
@@ -201,10 +203,15 @@ class TestUsage:
         assert run(*command, "-h").out == outcome.out
 
     def test_every_knob_is_an_option(self, run):
-        for command in ("prefill", "run"):
-            text = run(command, "--help").out
+        for command in ("prefill", "run", "plan", "kld", "config"):
+            words = run(command, "--help").out.split()
             for knob in KNOBS.values():
-                assert f"--{knob.name.replace('_', '-')} " in text and knob.variable in text
+                assert f"--{knob.name.replace('_', '-')}" in words
+
+    def test_an_option_twice(self, run, tiny):
+        outcome = run("prefill", tiny, "-p", "a", "--threads", "1", "--threads", "2")
+        assert outcome.code == 2 and "1 and 2" in outcome.err
+        assert run("prefill", tiny, "-p", "a", "--threads", "1", "--threads", "1").code == 0
 
     def test_version(self, run):
         assert strata.__version__ in run("--version").out
@@ -309,6 +316,46 @@ class TestRun:
         outcome = run("run", tiny, "-p", "Hello", "-n", "9")
         assert outcome.code == 130 and outcome.out.startswith("Hello") and outcome.out.endswith("\n")
         assert outcome.last.startswith("interrupted after 3 new tokens")
+
+
+class TestConfig:
+    def test_every_value_and_its_source(self, run, tmp_path, monkeypatch):
+        file = tmp_path / "fast.toml"
+        file.write_text("io_threads = 8\nthreads = 3\n")
+        monkeypatch.setenv("STRATA_METAL_PROMPT_PRED", "0")
+        monkeypatch.setenv("STRATA_THREADS", "5")
+        outcome = run("config", "--config", file, "--context", "64", "--json")
+        rows = json.loads(outcome.out)["knobs"]
+        assert set(rows) == set(KNOBS) and outcome.err == ""
+        found = {n: (rows[n]["value"], rows[n]["source"]) for n in ("threads", "io_threads", "prompt_pred", "context")}
+        assert found == {
+            "threads": (3, str(file)),
+            "io_threads": (8, str(file)),
+            "prompt_pred": (0, "STRATA_METAL_PROMPT_PRED"),
+            "context": (64, "argument"),
+        }
+        assert (rows["isa"]["value"], rows["isa"]["source"]) == ("auto", "default")
+        lines = run("config", "--config", file).out.splitlines()
+        assert [line.split()[:2] for line in lines if line.startswith("threads")] == [["threads", "3"]]
+        assert len(lines) <= 40
+
+    def test_one_setting(self, run):
+        text = run("config", "prompt-chunk").out
+        assert "1024 (default)" in text and "from 1 to 65536" in text and "STRATA_METAL_PROMPT_CHUNK" in text
+        outcome = run("config", "thraeds")
+        assert outcome.code == 1 and "did you mean threads" in outcome.last
+
+    def test_results_carry_every_setting(self, run, tiny):
+        report = json.loads(run("prefill", tiny, "-p", "a", "--threads", "1", "--json").out)
+        assert set(report["config"]) == set(KNOBS)
+        assert report["config"]["threads"] == {"value": 1, "source": "argument"}
+        result = strata.generate(tiny, "a", max_new_tokens=1, threads=1)
+        assert result.config.sources["threads"] == "argument" and result.effective["threads"] == 1
+
+    def test_page_of_the_knobs(self):
+        path = Path(__file__).parents[2] / "tools" / "make_knob_docs.py"
+        maker = runpy.run_path(str(path))
+        assert maker["PAGE"].read_text("utf-8") == maker["page"](), "run tools/make_knob_docs.py"
 
 
 class TestInspect:

@@ -16,6 +16,7 @@ from typing import NoReturn
 import click
 
 from strata import __version__
+from strata.cli.config import config_command
 from strata.cli.dump_compare import dump_compare_command
 from strata.cli.inspect import inspect_command
 from strata.cli.kld import kld_command
@@ -54,6 +55,7 @@ def strata() -> None:
 strata.add_command(prefill_command)
 strata.add_command(run_command)
 strata.add_command(inspect_command)
+strata.add_command(config_command)
 strata.add_command(dump_compare_command)
 strata.add_command(kld_command)
 strata.add_command(route_parity_command)

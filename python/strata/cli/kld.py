@@ -14,8 +14,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from strata.api import Model, demo_path, load
-from strata.cli.knobs import knob_options, show_settings
+from strata.cli.knobs import KnobCommand, knob_options, show_settings
 from strata.cli.prompt import parse_ids
+from strata.config import Config
 from strata.errors import InputError
 
 EPILOG = """\b
@@ -32,7 +33,7 @@ WIDTH = 120
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command("kld", epilog=EPILOG)
+@click.command("kld", cls=KnobCommand, epilog=EPILOG)
 @click.argument("model", required=False)
 @click.option("--demo", is_flag=True, help="Use the model that comes with strata.")
 @click.option("-f", "--file", "file", type=_FILE, help="A text (UTF-8): the prompt, and the tokens to force.")
@@ -61,7 +62,7 @@ def kld_command(
     no_floor: bool,
     as_json: bool,
     quiet: bool,
-    overrides: dict[str, Any],
+    config: Config,
 ) -> None:
     """Teacher-forced: N tokens of a text are run, M forced, and the distributions after each compared.
 
@@ -77,7 +78,7 @@ def kld_command(
         raise click.UsageError("give --logits-out, --logits-ref, or both.")
     console = Console(stderr=True, highlight=False, quiet=quiet)
     with (
-        load(str(demo_path()) if model is None else model, **overrides) as loaded,
+        load(str(demo_path()) if model is None else model, config) as loaded,
         tempfile.TemporaryDirectory() as tmp,
     ):
         show_settings(loaded, console)

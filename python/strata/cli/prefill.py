@@ -12,8 +12,9 @@ from rich.console import Console
 
 from strata import sampling
 from strata.api import Model, PrefillResult, Session, load
-from strata.cli.knobs import knob_options, show_settings, size
+from strata.cli.knobs import KnobCommand, knob_options, show_settings, size
 from strata.cli.prompt import prompt_options
+from strata.config import Config
 from strata.progress import Reporter
 
 TOP = 5
@@ -27,7 +28,7 @@ Examples:
 """
 
 
-@click.command("prefill", epilog=EPILOG)
+@click.command("prefill", cls=KnobCommand, epilog=EPILOG)
 @prompt_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option(
@@ -48,7 +49,7 @@ def prefill_command(
     logits_out: Path | None,
     logits: str,
     quiet: bool,
-    overrides: dict[str, Any],
+    config: Config,
 ) -> None:
     """Runs a prompt through MODEL and prints its cost and the most likely next tokens.
 
@@ -59,7 +60,7 @@ def prefill_command(
     if logits_out is not None and not logits_out.absolute().parent.is_dir():
         raise click.UsageError(f"--logits-out: there is no folder {logits_out.parent}.")
     console = Console(stderr=True, highlight=False, quiet=quiet)
-    with load(model, **overrides) as loaded:
+    with load(model, config) as loaded:
         show_settings(loaded, console)
         session = loaded.session()
         result = run_prompt(
@@ -108,14 +109,13 @@ def _report(model: Model, result: PrefillResult) -> dict[str, Any]:
     for id in sampling.top(last, TOP).tolist():
         text = model.tokenizer.decode([id], skip_special=False) if id < model.tokenizer.n_vocab else ""
         next_tokens.append({"id": id, "text": text, "logit": float(last[id]), "probability": float(shares[id])})
-    config = result.config
     return {
         "model": str(model.path),
         "tokens": result.tokens.tolist(),
         "position": result.session.position,
         "stats": result.stats,
         "next": next_tokens,
-        "config": {name: {"value": getattr(config, name), "source": s} for name, s in config.sources.items()},
+        "config": result.config.to_json(),
         "effective": result.effective,
         "plan": [{"line": line, "bytes": count} for line, count in model.plan],
     }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
 from rich.console import Console
 
 from strata.api import load
-from strata.cli.knobs import knob_options, show_settings, size
+from strata.cli.knobs import KnobCommand, knob_options, show_settings, size
 from strata.cli.prompt import prompt_options
+from strata.config import Config
 from strata.progress import Reporter
 
 EPILOG = """\b
@@ -21,7 +21,7 @@ Examples:
 """
 
 
-@click.command("run", epilog=EPILOG)
+@click.command("run", cls=KnobCommand, epilog=EPILOG)
 @prompt_options
 @click.option(
     "-n", "--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="At most so many."
@@ -46,11 +46,11 @@ def run_command(
     seed: int | None,
     ignore_eos: bool,
     quiet: bool,
-    overrides: dict[str, Any],
+    config: Config,
 ) -> None:
     """Prints a prompt and its continuation by MODEL, token by token, and a line end after it."""
     console = Console(stderr=True, highlight=False, quiet=quiet)
-    with load(model, **overrides) as loaded:
+    with load(model, config) as loaded:
         show_settings(loaded, console)
         reporter = Reporter(console)
         start = time.perf_counter()
