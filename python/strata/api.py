@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from strata import _core
 from strata.config import Config
-from strata.errors import InputError, ModelFormatError
+from strata.errors import InputError, ModelFormatError, OutOfMemoryPlanError
+from strata.fit import memory_plan
 from strata.progress import ProgressCallback, Reporter, from_core
 from strata.sampling import Sampler
 from strata.tokenizer import StreamDecoder, Tokenizer
@@ -57,7 +58,8 @@ class GenerateResult:
 
     tokens: the new ids, an end token included. text: their text, without control tokens. finish_reason: "eos" (an end
     token), "length" (max_new_tokens), or "context" (the session is full). stats: prefill (the prompt's stats), tokens,
-    seconds and tokens_per_second of the steps after it, bytes_read, lookups, resident, ahead, missed of these steps.
+    seconds and tokens_per_second of the steps after it; bytes_read, lookups, resident, ahead, missed, wasted,
+    cancelled and exposed_seconds of these steps.
     session: can go on; the last new token is run with whatever comes next. config, effective: as of PrefillResult.
     """
 
@@ -82,7 +84,11 @@ class Model:
         self.path = Path(path)
         self.config = config
         self._tokenizer: Tokenizer | None = None
-        self._core: _core.Engine | None = _core.Engine(os.fsencode(path), config.to_core())
+        try:
+            self._core: _core.Engine | None = _core.Engine(os.fsencode(path), config.to_core())
+        except OutOfMemoryPlanError:
+            memory_plan(path, config)  # says what would fit, when it is the plan that does not
+            raise
         self._info = dict(self._core.info)
         self._effective = dict(self._core.effective)
 
@@ -111,6 +117,10 @@ class Model:
     def plan(self) -> list[tuple[str, int]]:
         """The memory plan: (line, bytes)."""
         return list(self._engine.plan)
+
+    def profile(self) -> list[tuple[str, str, int, float, float, float]]:
+        """With pkprof: (op, kernel, count, seconds, multiply-adds, weight bytes) since the last call; else empty."""
+        return list(self._engine.profile())
 
     @property
     def warnings(self) -> list[str]:
@@ -249,7 +259,8 @@ class Session:
         decoder = StreamDecoder(tokenizer)
         tokens: list[int] = []
         pieces: list[str] = []
-        totals = dict.fromkeys(("bytes_read", "lookups", "resident", "ahead", "missed"), 0)
+        names = ("bytes_read", "lookups", "resident", "ahead", "missed", "wasted", "cancelled", "exposed_seconds")
+        totals: dict[str, Any] = dict.fromkeys(names, 0)
         start = time.perf_counter()
         reason: Literal["eos", "length", "context"]
         while True:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +12,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from strata.api import Model
+from strata.api import Model, load
 from strata.config import FILE_NAME, KNOBS, Config, Knob
 from strata.errors import ConfigError
+from strata.fit import memory_plan
 
 UNBROKEN = "\N{NON-BREAKING HYPHEN}"
 
@@ -90,24 +93,36 @@ def _completion(choices: tuple[str, ...]) -> Callable[..., list[str]]:
     return lambda _context, _parameter, begun: [c for c in choices if c.startswith(begun)]
 
 
-def show_settings(model: Model, console: Console) -> None:
-    """Prints the memory plan, the values in force, and where each value that is not a default came from."""
-    for warning in model.warnings:
-        console.print(f"warning: {warning}", soft_wrap=True, markup=False)
+def open_model(path: str, config: Config, console: Console) -> Model:
+    """Loads a model; prints its memory plan before, the values in force and where chosen ones came from after."""
+    plan = memory_plan(path, config)["lines"]
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")
-    for line, count in model.plan:
+    for line, count in plan:
         table.add_row(line, size(count))
-    table.add_row("total", size(sum(count for _, count in model.plan)))
-    console.print(f"memory plan of {model.path.name}", markup=False)
+    table.add_row("total", size(sum(count for _, count in plan)))
+    console.print(f"memory plan of {os.path.basename(path)}", markup=False)
     console.print(table)
+    model = load(path, config)
+    for warning in model.warnings:
+        console.print(f"warning: {warning}", soft_wrap=True, markup=False)
     values = ", ".join(f"{name} {value}" for name, value in model.effective.items())
     console.print(f"in force: {values}", soft_wrap=True, markup=False)
-    config = model.config
     chosen = [f"{n} = {getattr(config, n)} ({s})" for n, s in config.sources.items() if s != "default"]
     if chosen:
         console.print(f"chosen: {', '.join(chosen)}", soft_wrap=True, markup=False)
+    return model
+
+
+def drive_speed(path: str) -> float | None:
+    """The probed speed of the drive of a file, in 1e9 bytes a second; None when it was not probed."""
+    try:
+        ssd = importlib.import_module("strata.ssd")
+    except ImportError:
+        return None
+    found: float | None = ssd.cached(path)
+    return found
 
 
 def size(count: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import click
@@ -24,7 +23,7 @@ Examples:
 WIDTH = 100  # of the table when stdout is no terminal
 
 
-@click.command("plan", cls=KnobCommand, epilog=EPILOG)
+@click.command("plan", cls=KnobCommand, epilog=EPILOG, short_help="Show the memory that a model would take.")
 @click.argument("model")
 @click.option("--ram", metavar="SIZE", callback=byte_size, help="Plan for a machine with so much memory free (24G).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -50,9 +49,9 @@ def plan_command(model: str, ram: int | None, as_json: bool, config: Config) -> 
 
 def make_report(model: str, config: Config) -> dict[str, Any]:
     """The plan in plain values. experts: in the arena, in all, and used by one token (cycle)."""
-    from strata import _core, inspect
+    from strata import fit, inspect
 
-    plan = _core.memory_plan(os.fsencode(model), config.to_core())
+    plan = fit.memory_plan(model, config)
     info = inspect.inspect(model, config.qsa_ratio)
     force, lines = plan["config"], plan["lines"]
     every = info.hparams["n_layer"] * info.hparams["n_expert"]
