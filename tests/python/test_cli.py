@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+import pexpect
 import pytest
 import strata
 import strata.cli
@@ -19,6 +21,7 @@ from rich.text import Text
 from strata import _core
 from strata.config import KNOBS
 from strata.errors import OutOfMemoryPlanError
+from terminal import environment, terminal
 
 
 class Outcome:
@@ -123,7 +126,8 @@ class TestPrefill:
     def test_progress_lines_away_from_a_terminal(self, run, tiny, monkeypatch):
         monkeypatch.setattr("strata.progress.LINE_SECONDS", 0.0)
         outcome = run("prefill", tiny, "-p", "Hello")
-        assert "prefill 100 %: 0 of 4 tokens done, layer 5 of 5" in outcome.err and "s left" in outcome.err
+        assert "prefill 100 %: layer 5/5, 0 s left, " in outcome.err and "4 of 4 tokens" in outcome.err
+        assert outcome.err.count("prefill ") == 5 * 2 + 1  # a report after each half layer, and the last line
 
 
 class TestPrompt:
@@ -265,12 +269,12 @@ class TestErrors:
             raise error
 
         monkeypatch.setattr(_core, "Engine", refuse)
-        outcome = run("prefill", tiny, "-p", "a")
+        outcome = run("prefill", tiny, "-p", "a", "-q")
         assert outcome.code == 1 and outcome.err == "arena  9 GB\nerror: the plan needs 9 GB, 8 GB are there.\n"
 
     def test_bug_is_no_traceback(self, run, tiny, monkeypatch):
         monkeypatch.setattr(_core, "Engine", lambda *_: 1 / 0)
-        outcome = run("prefill", tiny, "-p", "a")
+        outcome = run("prefill", tiny, "-p", "a", "-q")
         assert outcome.code == 1 and outcome.err.startswith("internal error: ZeroDivisionError")
 
     def test_logits_file_that_cannot_be_written(self, run, tiny, tmp_path):
@@ -381,3 +385,115 @@ def test_reader_that_goes_away():
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=env, check=False)
     os.close(write)
     assert done.returncode == 1 and b"Traceback" not in done.stderr and b"Exception" not in done.stderr
+
+
+class TestDoctor:
+    def test_facts(self, run, tiny):
+        outcome = run("doctor", tiny, "--json", "--threads", "1")
+        facts = json.loads(outcome.out)
+        assert outcome.code == 0 and facts["check"]["works"] and "Paris" in facts["check"]["said"]
+        assert facts["strata"]["version"] == strata.__version__
+        assert facts["processor"]["instruction_sets"] == _core.cpu_isas()
+        assert facts["processor"]["usable"] <= facts["processor"]["cores"] == os.cpu_count()
+        assert 0 < facts["memory"]["usable"] <= facts["memory"]["total"]
+        assert facts["drive"]["path"] == str(tiny) and 0 < facts["drive"]["free"] <= facts["drive"]["size"]
+        assert facts["settings"]["chosen"] == {"threads": {"value": 1, "source": "argument"}}
+
+    def test_one_screen(self, run, tmp_path):
+        outcome = run("doctor", tmp_path)
+        lines = outcome.out.splitlines()
+        assert outcome.code == 0 and len(lines) <= 24 and max(map(len, lines)) <= 100
+        for word in ("strata", "system", "processor", "memory", "drive", "settings", "check"):
+            assert any(line.startswith(word) for line in lines)
+
+    def test_a_machine_on_which_it_does_not_work(self, run, tmp_path, monkeypatch):
+        monkeypatch.setattr("strata.doctor.ANSWER", "London")
+        outcome = run("doctor", tmp_path)
+        assert outcome.code == 1 and "FAILED: 'The capital of France is Paris.'" in outcome.out
+
+
+class TestCache:
+    @pytest.fixture(autouse=True)
+    def kept(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        self.folder = tmp_path / "strata"
+
+    def fill(self):
+        (self.folder / "ab" / "git-1").mkdir(parents=True)
+        (self.folder / "ab" / "git-1" / "big").write_bytes(b"x" * 1_500_000)
+        (self.folder / "ab" / "link").symlink_to(self.folder / "ab" / "git-1" / "big")
+        (self.folder / "ssd").mkdir()
+        (self.folder / "ssd" / "1.json").write_bytes(b"x" * 700)
+
+    def test_nothing(self, run):
+        assert run("cache").out == f"{self.folder}: nothing\n"
+        assert json.loads(run("cache", "--json").out)["kept"] == []
+
+    def test_sizes(self, run):
+        self.fill()
+        lines = run("cache").out.splitlines()
+        assert [line.split()[:3] for line in lines[1:]] == [["ab", "1.5", "MB"], ["ssd", "700", "B"]]
+        kept = json.loads(run("cache", "--json").out)["kept"]
+        assert {row["name"]: row["bytes"] for row in kept} == {"ab": 1_500_000, "ssd": 700}
+        assert [row["name"] for row in json.loads(run("cache", "ssd", "--json").out)["kept"]] == ["ssd"]
+
+    def test_clear(self, run):
+        self.fill()
+        assert run("cache", "ssd", "--clear").code == 0
+        assert [path.name for path in self.folder.iterdir()] == ["ab"]
+        outcome = run("cache", "ssd", "--clear")
+        assert outcome.code == 1 and "there is: ab" in outcome.last
+        assert run("cache", "--clear").code == 0 and list(self.folder.iterdir()) == []
+
+
+class TestOutput:
+    def test_run_as_json(self, run, tiny):
+        report = json.loads(run("run", tiny, "-p", "Hello", "-n", "5", "--json", "--threads", "1").out)
+        expected = strata.generate(tiny, "Hello", max_new_tokens=5)
+        assert (report["text"], report["tokens"]) == (expected.text, expected.tokens)
+        assert report["prompt_tokens"] == 4 and report["finish_reason"] == expected.finish_reason
+        assert report["config"]["threads"] == {"value": 1, "source": "argument"} and report["summary"]["tokens"] == 4
+
+    def test_summary_of_a_prefill(self, run, tiny):
+        outcome = run("prefill", tiny, "-p", "Hello", "--json")
+        report = json.loads(outcome.out)
+        labels = [line.split()[0] for line in outcome.err.splitlines()]
+        at = labels.index("memory", labels.index("prefill"))
+        assert labels[at : at + 4] == ["memory", "experts", "drive", "time"]
+        assert report["summary"]["experts"]["lookups"] == report["stats"]["lookups"]
+        assert report["summary"]["plan_bytes"] == sum(row["bytes"] for row in report["plan"])
+
+    def test_profile(self, run, tiny):
+        outcome = run("prefill", tiny, "-p", "Hello", "--json", "--pkprof", "on")
+        rows = json.loads(outcome.out)["profile"]
+        assert sum(row[3] for row in rows) > 0 and any(row[0] in outcome.err for row in rows)
+        assert json.loads(run("prefill", tiny, "-p", "Hello", "--json").out)["profile"] == []
+
+    @pytest.mark.parametrize(
+        ("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+    )
+    def test_colour_at_a_terminal(self, variables, coloured):
+        child = terminal("prefill", "--demo", **variables)
+        child.expect(pexpect.EOF)
+        assert bool(re.search(r"\x1b\[[0-9;]*m", child.before)) == coloured
+        assert "prefill done: 7 tokens" in child.before
+
+    def test_kld_from_stdin(self, run, tmp_path):
+        text = b"Once upon a time there was a little dog."
+        file = tmp_path / "text"
+        file.write_bytes(text)
+        args = ("kld", "--demo", "--prompt-tokens", "3", "--no-floor", "--json", "-q", "--logits-out", tmp_path / "out")
+        reports = [json.loads(run(*args, "-f", name, stdin=text).out) for name in (file, "-")]
+        assert reports[0] == reports[1] and reports[0]["config"]["threads"]["source"] == "default"
+
+    @pytest.mark.parametrize(
+        ("words", "offers"),
+        [("strata pre", {"prefill"}), ("strata prefill --arena", {"--arena-gb", "--arena-slots"}),
+         ("strata prefill --isa avx5", {"avx512", "avx512vnni"}), ("strata doctor --j", {"--json"})],
+    )  # fmt: skip
+    def test_completion(self, words, offers):
+        last = words.split()[-1]
+        env = {"_STRATA_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        code = "import strata.cli; strata.cli.main()"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(**env))
+        assert {line.split(",")[1] for line in done.stdout.splitlines()} == offers and last, done.stderr

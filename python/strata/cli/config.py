@@ -27,7 +27,9 @@ A file holds lines such as `arena_gb = 6` and is looked for as strata.toml here 
 WIDTH = 100  # of the tables when stdout is no terminal
 
 
-@click.command("config", cls=KnobCommand, epilog=EPILOG)
+@click.command(
+    "config", cls=KnobCommand, epilog=EPILOG, short_help="Show the settings in force and where each came from."
+)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @knob_options
@@ -53,7 +55,7 @@ def config_command(names: tuple[str, ...], as_json: bool, config: Config) -> Non
         }
         click.echo(json.dumps({"files": places, "knobs": rows}))
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = WIDTH
     table = Table(box=None, pad_edge=False, show_header=not names, expand=not names)
@@ -71,7 +73,7 @@ def config_command(names: tuple[str, ...], as_json: bool, config: Config) -> Non
         what = knob.help.split(". ")[0] if knob.landed else "Not in this version"
         table.add_row(knob.name, value_text(getattr(config, knob.name)), config.sources[knob.name], what)
     console.print(table)
-    console.print(f"files looked for: {', '.join(places)}", markup=False, soft_wrap=True)
+    console.print(f"files looked for: {', '.join(places)}", soft_wrap=True)
 
 
 def _facts(knob: Any, config: Config) -> list[tuple[str, str]]:
