@@ -95,7 +95,14 @@ Engine::Engine(const std::string& path, const EngineConfig& config, Cancel* canc
   backend_->set_profile(c.profile);
   backend_->load(
       plan_.memory,
-      [&](const model::Weight& w, std::byte* dst) { files_.files()[w.where.file].read_exact(dst, w.where.bytes, w.where.offset); }, cancel);
+      [&](const model::Weight& w, std::byte* dst) {
+        constexpr uint64_t kPiece = 16 << 20;  // a request to stop does not wait for a whole matrix
+        for (uint64_t done = 0; done < w.where.bytes; done += kPiece) {
+          if (cancel) cancel->poll();
+          files_.files()[w.where.file].read_exact(dst + done, std::min(kPiece, w.where.bytes - done), w.where.offset + done);
+        }
+      },
+      cancel);
   backend_->set_scratch(plan_.memory, c.prompt_chunk, c.context);
   bindings_.base.assign(program_.buffers.size(), nullptr);
   allocate(Scope::Chunk);
@@ -245,13 +252,13 @@ void Engine::run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const 
   stream_->begin_sweep(sweep.rows());
   if (gather_) {
     sweep.ngram_rows = ngram_rows(hp.ple, session.recent(), sweep.tokens);
-    if (plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_, true);
+    if (plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_);
   }
   each_chunk([&](const Frame& f, int64_t) { backend_->run(program_.embed, f, bindings_, taps, &cancel); });
   for (int layer = 0; layer < hp.n_layer; ++layer) {
     if (layer == hp.ple.layer) {  // joined where the rows are needed
-      if (!plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_, false);
-      gather_->join();
+      if (!plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_);
+      gather_->join(cancel);
       stats.table_reads += gather_->reads();
       stats.table_bytes += gather_->bytes();
       stats.table_wait_seconds += gather_->waited_seconds();

@@ -46,35 +46,26 @@ NgramGather::NgramGather(const std::vector<File>& files, const model::Weight& ta
 
 NgramGather::~NgramGather() { abandon(); }
 
-void NgramGather::start(std::vector<int64_t> rows, std::byte* raw, bool async) {
+void NgramGather::start(std::vector<int64_t> rows, std::byte* raw) {
   abandon();
   stop_ = false;
   reads_ = bytes_ = 0;
   waited_ = 0;
-  const auto run = [this, raw](const std::vector<int64_t>& r) {
-    try {
-      gather(r, raw);
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-  };
-  if (async)
-    thread_ = std::thread([run, r = std::move(rows)] { run(r); });
-  else
-    run(rows);
+  work_ = std::async(std::launch::async, [this, raw, r = std::move(rows)] { gather(r, raw); });
 }
 
-void NgramGather::join() {
+void NgramGather::join(Cancel& cancel) {
   const auto start = std::chrono::steady_clock::now();
-  if (thread_.joinable()) thread_.join();
+  // Woken every 20 ms to look for a request to stop.
+  while (work_.valid() && work_.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) cancel.poll();
   waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (work_.valid()) work_.get();
 }
 
 void NgramGather::abandon() {
   stop_ = true;
-  if (thread_.joinable()) thread_.join();
-  error_ = nullptr;
+  if (work_.valid()) work_.wait();
+  work_ = {};
 }
 
 void NgramGather::gather(const std::vector<int64_t>& rows, std::byte* raw) {

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
+#include <future>
 #include <span>
-#include <thread>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/file.h"
 #include "model/model.h"
 
@@ -27,10 +27,10 @@ class NgramGather {
   NgramGather& operator=(const NgramGather&) = delete;
 
   // Reads the rows, each to raw + i * row_bytes, in the file's own format: sorted, each row once, neighbours together. On
-  // its own thread, or here and now when `async` is false.
-  void start(std::vector<int64_t> rows, std::byte* raw, bool async);
-  // Waits until all rows are there; throws what the reading threw.
-  void join();
+  // its own thread.
+  void start(std::vector<int64_t> rows, std::byte* raw);
+  // Waits until all rows are there; throws what the reading threw, and Cancelled.
+  void join(Cancel& cancel);
   // Gives up: stops and forgets.
   void abandon();
 
@@ -42,9 +42,8 @@ class NgramGather {
   void gather(const std::vector<int64_t>& rows, std::byte* raw);
   const std::vector<File>& files_;
   const model::Weight& table_;
-  std::thread thread_;
+  std::future<void> work_;
   std::atomic<bool> stop_{false};
-  std::exception_ptr error_;
   uint64_t reads_ = 0, bytes_ = 0;
   double waited_ = 0;
 };
