@@ -70,7 +70,7 @@ def files(folder: Path) -> None:
     for part in (0, 2):
         keys = [("general.architecture", "str", "qwen4exp"), ("split.no", "u16", part), ("split.count", "u16", 3)]
         tensor = gguf_write.Tensor(f"part{part}.weight", (32,), "F32")
-        data = gguf_write.header(keys, [tensor]) + bytes(tensor.bytes)
+        data = gguf_write.header(keys, [tensor]) + bytes(tensor.bytes + gguf_write.ALIGNMENT)
         (folder / f"set-{part + 1:05d}-of-00003.gguf").write_bytes(data)
 
 

@@ -80,6 +80,9 @@ class Backend {
   // out += w * down h; experts must be given in rising number, over all calls for a layer.
   void experts_down(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel);
 
+  // No NaN and no infinity among n values.
+  bool all_finite(const float* x, int64_t n);
+
   int threads() const { return pool_.size(); }
   const Kernels& kernels() const { return k_; }
   bool reference() const { return reference_; }

@@ -48,6 +48,9 @@ class Arena {
 
   // The layer's pass over `total` rows, expert e used by rows[e] of them: updates shares and the wanted hot set.
   void observe(int layer, const std::vector<int32_t>& rows, int64_t total);
+  // Share of rows that use each expert, [layer * experts]: learnt, and as it was learnt in earlier runs.
+  const std::vector<double>& shares() const { return share_; }
+  void set_shares(const std::vector<double>& shares);
   double share(int layer, int expert) const { return share_[index(layer, expert)]; }
   bool hot(int layer, int expert) const { return hot_[index(layer, expert)] != 0; }
 
@@ -66,6 +69,7 @@ class Arena {
   size_t index(int layer, int expert) const {
     return static_cast<size_t>(layer) * static_cast<size_t>(table_.n_expert) + static_cast<size_t>(expert);
   }
+  void choose_hot(int layer);
   void link(int slot, List list, bool front);
   void unlink(int slot);
 

@@ -301,6 +301,16 @@ Counters Stream::counters() const {
   return count_;
 }
 
+std::vector<double> Stream::popularity() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return arena_.shares();
+}
+
+void Stream::set_popularity(const std::vector<double>& shares) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  arena_.set_shares(shares);
+}
+
 std::vector<double> Stream::exposed_by_layer() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return exposed_;

@@ -116,6 +116,11 @@ class Stream {
   // The sweep was given up: queued reads are taken back, what was read stays as idle experts.
   void abandon();
 
+  // How popular each expert is: the share of rows that use it, [layers * experts]. Learnt from every pass; what an earlier
+  // run learnt can be given back before the first sweep.
+  std::vector<double> popularity() const;
+  void set_popularity(const std::vector<double>& shares);
+
   Counters counters() const;
   std::vector<double> exposed_by_layer() const;
   int slots() const { return arena_.total(); }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "model/qwen4exp.h"
 #include "quant/quant.h"
+#include "window/damage.h"
 #include "window/dump.h"
 
 namespace strata::window {
@@ -149,6 +150,13 @@ std::vector<std::string> Engine::warnings() const {
   return all;
 }
 
+void Engine::set_popularity(const std::vector<double>& shares) {
+  const size_t n = static_cast<size_t>(model_.hp.n_layer) * static_cast<size_t>(model_.hp.n_expert);
+  if (shares.size() != n) throw InputError("popularity has " + std::to_string(shares.size()) + " values; the model has " + std::to_string(n) + " experts");
+  if (!std::all_of(shares.begin(), shares.end(), [](double s) { return s >= 0 && s <= 1; })) throw InputError("a popularity is not between 0 and 1");
+  stream_->set_popularity(shares);
+}
+
 std::unique_ptr<Session> Engine::new_session() {
   return std::make_unique<Session>(program_, model_.hp, plan_.memory, plan_.config.context);
 }
@@ -162,6 +170,8 @@ void Engine::decode_ngrams(const Sweep& sweep, const Frame& f, cpu::TapSink* tap
   auto* e = buffer<float>(program_.ngram);
   for (size_t i = 0; i < n; ++i)
     quant::dequantize_row(table.type, ngram_raw_ + (first + i) * table.row_bytes, e + i * static_cast<size_t>(table.cols), table.cols);
+  if (!backend_->all_finite(e, static_cast<int64_t>(n) * table.cols))
+    for (size_t i = 0; i < n; ++i) check_table_row(files_, table, sweep.ngram_rows[first + i], e + i * static_cast<size_t>(table.cols));
   stats.table_rows += n;
   if (taps && taps->wants("ple_rows", ple.layer)) {
     const std::vector<int32_t> narrow(sweep.ngram_rows.begin() + static_cast<std::ptrdiff_t>(first),
@@ -227,6 +237,17 @@ void Engine::expert_pass(Sweep& sweep, int layer, int64_t next_rows, cpu::TapSin
   }
 }
 
+// The first time that one of n results is not finite in a call, the weights they came from are searched for the cause; an
+// overflow of sound weights is only noted.
+void Engine::look_for_damage(const Sweep& sweep, int layer, const float* x, int64_t n, PrefillStats& stats, Cancel& cancel) {
+  if (stats.not_finite_layer >= 0 || stats.fake || backend_->all_finite(x, n)) return;
+  stats.not_finite_layer = layer;
+  std::vector<int> experts;
+  for (int e = 0; e < model_.hp.n_expert && layer < model_.hp.n_layer; ++e)
+    if (sweep.first[static_cast<size_t>(e)] < sweep.first[static_cast<size_t>(e) + 1]) experts.push_back(e);
+  find_damage(files_, model_, layer, experts, cancel);
+}
+
 // One sweep: all layers, each chunk by chunk through the mixer, then all rows through the layer's experts.
 void Engine::run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const std::function<void(int, int64_t)>& report,
                        cpu::TapSink* taps, PrefillStats& stats, Cancel& cancel) {
@@ -252,12 +273,12 @@ void Engine::run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const 
   stream_->begin_sweep(sweep.rows());
   if (gather_) {
     sweep.ngram_rows = ngram_rows(hp.ple, session.recent(), sweep.tokens);
-    if (plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_);
+    if (plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_, true);
   }
   each_chunk([&](const Frame& f, int64_t) { backend_->run(program_.embed, f, bindings_, taps, &cancel); });
   for (int layer = 0; layer < hp.n_layer; ++layer) {
     if (layer == hp.ple.layer) {  // joined where the rows are needed
-      if (!plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_);
+      if (!plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_, false);
       gather_->join(cancel);
       stats.table_reads += gather_->reads();
       stats.table_bytes += gather_->bytes();
@@ -274,6 +295,7 @@ void Engine::run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const 
       report(layer, chunk);
     });
     expert_pass(sweep, layer, layer + 1 == hp.n_layer ? next_rows : 0, taps, cancel);
+    look_for_damage(sweep, layer, buffer<float>(program_.moe_out), sweep.rows() * hp.hidden, stats, cancel);
     backend_->run(program_.experts[static_cast<size_t>(layer)], whole, bindings_, taps, &cancel);
     report(layer + 1, 0);
   }
@@ -335,6 +357,7 @@ PrefillStats Engine::prefill(Session& session, std::span<const int32_t> tokens, 
         float* to = mode == LogitsMode::All ? logits + (done + row) * hp.n_vocab : logits;
         bindings_.base[static_cast<size_t>(program_.logits)] = reinterpret_cast<std::byte*>(to);
         backend_->run(program_.head, f, bindings_, taps, &cancel);
+        look_for_damage(sweep, hp.n_layer, to, f.rows * hp.n_vocab, stats, cancel);
         row += f.rows;
       }
       session.commit(sweep.tokens.data(), sweep.rows());

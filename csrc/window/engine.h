@@ -44,6 +44,7 @@ struct PrefillStats {
   std::vector<double> exposed_by_layer;  // seconds
   uint64_t table_rows = 0, table_reads = 0, table_bytes = 0;  // n-gram rows wanted, system reads, bytes they moved
   double table_wait_seconds = 0;
+  int not_finite_layer = -1;             // first layer whose experts' sum held NaN or infinity, n_layer: the logits; -1 none
   bool fake = false;                     // experts were not read: the numbers mean nothing
 };
 
@@ -61,6 +62,11 @@ class Engine {
   // the sweep began, its first tokens (those of finished sweeps) kept.
   PrefillStats prefill(Session& session, std::span<const int32_t> tokens, LogitsMode mode, float* logits,
                        const std::function<void(const Progress&)>& progress, cpu::TapSink* taps, Cancel& cancel);
+
+  // Share of rows that use each expert, [layers, experts]: of what this engine ran, and of what it was given before that.
+  // Throws InputError for another size, or values outside 0 to 1.
+  std::vector<double> popularity() const { return stream_->popularity(); }
+  void set_popularity(const std::vector<double>& shares);
 
   const model::Model& model() const { return model_; }
   const gguf::FileSet& files() const { return files_; }
@@ -80,6 +86,7 @@ class Engine {
   void allocate(program::Scope scope);
   void decode_ngrams(const Sweep& sweep, const program::Frame& frame, cpu::TapSink* taps, PrefillStats& stats);
   void expert_pass(Sweep& sweep, int layer, int64_t next_rows, cpu::TapSink* taps, Cancel& cancel);
+  void look_for_damage(const Sweep& sweep, int layer, const float* x, int64_t n, PrefillStats& stats, Cancel& cancel);
   void run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const std::function<void(int, int64_t)>& report, cpu::TapSink* taps,
                  PrefillStats& stats, Cancel& cancel);
 

@@ -58,6 +58,7 @@ uint64_t sweep_bytes(const model::Model& m, const program::Program& p, const Pla
 stream::ExpertTable expert_table(const model::Model& m) {
   stream::ExpertTable t;
   t.n_expert = m.hp.n_expert;
+  t.n_used = m.hp.n_expert_used;
   for (const model::Layer& l : m.layers) {
     stream::ExpertTable::LayerParts parts;
     const model::ExpertMatrix* matrices[stream::kParts] = {&l.experts.gate, &l.experts.up, &l.experts.down};

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+import platformdirs
 
 
 def folder() -> Path:
     """The folder of all of it."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "strata"
+    return platformdirs.user_cache_path("strata")

@@ -155,6 +155,12 @@ class Config:
         "Read no experts and compute with what the arena holds: the time without the drive, for measurements. "
         "Changes the results to nonsense; never the work that is done with them.",
     )
+    popularity: str = _knob(
+        "auto",
+        "What earlier runs learnt about how often each expert is used: auto = kept in the user's cache folder, off = "
+        "neither read nor kept, else the path of a file. Changes speed and bytes read; never the bits of a result.",
+        unit="auto, off or a path",
+    )
     direct_io: Literal["auto", "on", "off"] = _knob(
         "auto",
         "Expert reads that bypass the page cache; auto does so where the system can. Changes speed and the memory "
@@ -424,7 +430,7 @@ def file_places(env: Mapping[str, str]) -> list[Path]:
     """Where a file of settings is looked for, first to last. One that STRATA_CONFIG names stands alone."""
     if env.get(CONFIG_ENV):
         return [Path(env[CONFIG_ENV])]
-    return [Path(FILE_NAME), platformdirs.user_config_path("strata", appauthor=False) / FILE_NAME]
+    return [Path(FILE_NAME), platformdirs.user_config_path("strata") / FILE_NAME]
 
 
 def find_file(env: Mapping[str, str]) -> Path | None:

@@ -10,9 +10,8 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch, tmp_path_factory):
-    """No knob and no file of settings from the machine that runs the tests."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-settings"))
+def clean_environment(monkeypatch):
+    """No knob from the machine that runs the tests."""
     for name in list(os.environ):
         if name.startswith("STRATA_") or name in ("DUMP_MOE", "NO_COLOR"):
             monkeypatch.delenv(name)

@@ -18,7 +18,7 @@ import strata
 import strata.cli
 import strata.cli.ab
 from rich.text import Text
-from strata import _core
+from strata import _core, gguf_write
 from strata.config import KNOBS
 from strata.errors import OutOfMemoryPlanError
 from terminal import environment, terminal
@@ -261,6 +261,26 @@ class TestErrors:
             outcome.err
             == "warning: STRATA_THRAEDS is no knob of strata and has no effect; did you mean STRATA_THREADS?\n"
         )
+
+    def test_files_that_are_not_whole(self, run, tmp_path):
+        whole = strata.demo_path().read_bytes()
+        half, page, first = tmp_path / "half.gguf", tmp_path / "page.gguf", tmp_path / "m-00001-of-00003.gguf"
+        half.write_bytes(whole[:5_000_000])
+        page.write_bytes(b"\n<!DOCTYPE html><html><title>404</title>")
+        for part in (0, 2):
+            keys = [("general.architecture", "str", "qwen4exp"), ("split.no", "u16", part), ("split.count", "u16", 3)]
+            tensor = gguf_write.Tensor(f"t{part}", (32,), "F32")
+            path = tmp_path / f"m-{part + 1:05d}-of-00003.gguf"
+            path.write_bytes(gguf_write.header(keys, [tensor]) + bytes(tensor.bytes + gguf_write.ALIGNMENT))
+        for path, says in (
+            (half, f"the file has 5000000 bytes, needs {len(whole)}"),
+            (page, "looks like HTML"),
+            (first, "found 2 of 3 parts, missing number 2 ("),
+        ):
+            for command in (["inspect"], ["plan"], ["prefill", "-p", "a"]):
+                outcome = run(*command, path)
+                assert outcome.code == 1 and outcome.out == "" and outcome.err.count("\n") == 1
+                assert outcome.err.startswith(f"error: {path}") and says in outcome.err
 
     def test_plan_that_does_not_fit(self, run, tiny, monkeypatch):
         def refuse(*_):

@@ -25,6 +25,7 @@ def test_defaults():
         "prompt_pred_min": 1,
         "ple_async": True,
         "stream_fake": False,
+        "popularity": "auto",
         "direct_io": "auto",
         "ram_gb": 0.0,
         "qsa_ratio": 0,
@@ -249,7 +250,7 @@ class TestFile:
         import platformdirs
 
         assert Config.load(env={}).threads == 0
-        user = platformdirs.user_config_path("strata", appauthor=False) / FILE_NAME
+        user = platformdirs.user_config_path("strata") / FILE_NAME
         self.write("threads = 1", user.relative_to(self.folder))
         assert Config.load(env={}).sources["threads"] == str(user)
         self.write("threads = 2")

@@ -10,6 +10,7 @@ import io
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
@@ -93,7 +94,8 @@ def _second_interrupt_ends() -> Iterator[None]:
     So it ends even while the first one waits for a drive that does not answer.
     """
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # ignored, as under nohup, or somebody else's
+    main_thread = threading.current_thread() is threading.main_thread()
+    if before is not signal.default_int_handler or not main_thread:  # ignored, as under nohup, or somebody else's
         yield
         return
 

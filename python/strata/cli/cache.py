@@ -23,7 +23,11 @@ Examples:
 A model file is read where it lies; no copy of it is kept.
 """
 
-WHAT = {"ab": "other builds, made for strata-ab", "ssd": "probed speeds of drives"}
+WHAT = {
+    "ab": "other builds, made for strata-ab",
+    "popularity": "how often each expert of a model was used",
+    "ssd": "probed speeds of drives",
+}
 
 
 @click.command("cache", epilog=EPILOG, short_help="Show or clear what strata keeps on this machine.")
