@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import strata
 from rich.console import Console
 from rich.text import Text
 from strata import gguf_write
@@ -60,7 +61,8 @@ def files(folder: Path) -> None:
     """What the commands read: a text, half a model, a web page, a set without its second part."""
     command = folder / "bin" / "strata"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m strata "$@"\n')
+    package = Path(strata.__file__).parents[1]
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{package}" exec "{sys.executable}" -m strata "$@"\n')
     command.chmod(0o755)
     whole = (ROOT / "python/strata/data/demo.gguf").read_bytes()
     text = ROOT / "tests" / "data" / "demo" / "heldout.txt"

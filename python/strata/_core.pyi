@@ -63,8 +63,8 @@ class Engine:
         tokens_done (of finished sweeps), tokens, sweep_tokens, seconds and the counters. An exception raised in it, or
         KeyboardInterrupt, stops the call and leaves the session where the sweep began. The stats: tokens, chunks,
         sweeps, seconds, tokens_per_second, exposed_by_layer, stream_fake, not_finite_layer, table_rows, table_reads,
-        table_bytes, table_wait_seconds and the counters. The counters: lookups, resident, ahead, missed, late, issued, used, wasted,
-        cancelled, pending, reads, bytes_read, read_seconds, exposed_seconds. taps, a dict, takes
+        table_bytes, table_wait_seconds and the counters. The counters: lookups, resident, ahead, missed, late, issued,
+        used, wasted, cancelled, pending, reads, bytes_read, read_seconds, exposed_seconds. taps, a dict, takes
         intermediates by name, as tests/oracle/README.md names them, [T, columns] each.
         """
 
