@@ -331,7 +331,7 @@ class Knob:
         if self.choices:
             return ", ".join(self.choices)
         if self.type is str:
-            return "a path"
+            return "a path" if self.unit == "path" else self.unit
         if self.type is bool:
             return "on (1, true, yes) or off (0, false, no)"
         low, high = self.range

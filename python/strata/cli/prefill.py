@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +85,10 @@ def prefill_command(
 
 def run_prompt(session: Session, prompt: str | list[int], console: Console, **arguments: Any) -> PrefillResult:
     """A prefill with progress on the console. Ctrl-C prints what was done and exits 130."""
-    with until_interrupted(console, Reporter(console, drive_speed(str(session.model.path)))) as reporter:
-        return session.prefill(prompt, progress=reporter, **arguments)
-
-
-@contextmanager
-def until_interrupted(console: Console, reporter: Reporter) -> Iterator[Reporter]:
-    """The reporter at work; Ctrl-C becomes its last line and exit code 130."""
+    reporter = Reporter(console, drive_speed(str(session.model.path)))
     try:
         with reporter:
-            yield reporter
+            return session.prefill(prompt, progress=reporter, **arguments)
     except KeyboardInterrupt as e:
         if console.quiet:
             click.echo(reporter.last_line(e), err=True)
