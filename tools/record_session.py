@@ -8,6 +8,7 @@ The last screens are taken with their colours (tmux capture-pane -e) and drawn b
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -82,7 +83,9 @@ def draw(lines: list[str]) -> None:
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True)
         for line in lines:
             console.print(Text.from_ansi(line))
-        console.save_svg(str(PICTURE), title="strata", unique_id="strata")
+        picture = console.export_svg(title="strata", unique_id="strata")
+    # Without the fonts that rich would have fetched from the network: any of fixed width will do.
+    PICTURE.write_text(re.sub(r"@font-face \{.*?\}\n?", "", picture, flags=re.DOTALL), "utf-8")
 
 
 def main() -> None:
