@@ -1,4 +1,4 @@
-"""The statistics on recorded timings of a machine, noisy and quiet: tests/data/ab_timings*.json (bench/ab_calibrate.py)."""
+"""The statistics on recorded timings, noisy and quiet: tests/data/ab_timings*.json, by bench/ab_calibrate.py."""
 
 import importlib.util
 import sys
