@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 import pytest
 from engine_cases import open_engine, prompt
-from strata import Config, OutOfMemoryPlanError, _core, gguf_write, synth
+from strata import Config, OutOfMemoryPlanError, _core, demo_path, gguf_write, synth
 
 
 @pytest.fixture(scope="module")
@@ -47,15 +47,21 @@ def test_what_gives_way(real_header):
         plan(real_header, 4)
 
 
-def test_a_quick_prompt_is_one_sweep():
-    """An automatic sweep is cut by time only where it would take minutes."""
-    engine = open_engine("demo", prompt_chunk=64, context=4096)
-    _, stats = engine.prefill(engine.session(), prompt("demo", 2000), "none")
-    assert engine.effective["prompt_sweep"] == 4096 and stats["sweeps"] == 1
+def test_a_sweep_is_cut_by_time():
+    """An automatic sweep has at most so many rows as are computed in the time for it, a given one has its size."""
+
+    def sweeps(**knobs):
+        engine = _core.Engine(os.fsencode(demo_path()), {**Config(prompt_chunk=64, context=4096).to_core(), **knobs})
+        logits, stats = engine.prefill(engine.session(), prompt("demo", 2000), "last")
+        return stats["sweeps"], logits.tobytes()
+
+    whole, cut, given = sweeps(), sweeps(sweep_seconds=1e-6), sweeps(sweep_seconds=1e-6, prompt_sweep=512)
+    assert whole[0] == 1 and cut[0] == 32 and given[0] == 4  # 2000 tokens by 4096, 64, 512
+    assert whole[1] == cut[1] == given[1]
 
 
 def test_scratch_is_given_back():
-    """Resident memory after a prompt of 3000 tokens is what it was before, less a tenth of the sweep's buffers."""
+    """After a prompt of 3000 tokens resident memory falls by at least half of what the plan has for it."""
     engine = open_engine("demo", prompt_chunk=1024, prompt_sweep=4096, context=4096)
     lines = dict(engine.plan)
     scratch = lines["sweep buffers"] + lines["chunk buffers"]
