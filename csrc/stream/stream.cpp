@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kFakeBytes = 256 << 20;  // of a layer's experts: more than the caches of today's processors hold
 
+constexpr size_t kLeastRun = 8;  // experts that go through one Down step, where so many could be asked for
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -136,6 +138,7 @@ void Stream::ask(int layer, int expert) {
     queue(key, true);
   }
   e.role = kActive;
+  ++active_;
 }
 
 void Stream::guess(int layer, const std::vector<int32_t>& order) {
@@ -159,14 +162,14 @@ void Stream::guess(int layer, const std::vector<int32_t>& order) {
 }
 
 // Experts that more likely than not are used by at least one of `rows` rows, the most popular first.
-void Stream::guess_by_profile(int layer, int64_t rows) {
+std::vector<int32_t> Stream::by_profile(int layer, int64_t rows) const {
   std::vector<int32_t> order;
   for (int e = 0; e < table_.n_expert; ++e) {
     const double p = std::min(1.0, arena_.share(layer, e));
     if (1 - std::pow(1 - p, static_cast<double>(rows)) >= 0.5) order.push_back(e);
   }
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return arena_.share(layer, a) > arena_.share(layer, b); });
-  guess(layer, order);
+  return order;
 }
 
 void Stream::drop_guess(size_t key) {
@@ -202,6 +205,7 @@ void Stream::let_go(size_t key) {
   Entry& e = entry_[key];
   if (e.role != kActive) return;
   e.role = kIdle;
+  --active_;
   if (e.state == kQueued) {
     e.state = kAbsent;
     --count_.used;
@@ -219,7 +223,7 @@ void Stream::let_go(size_t key) {
 void Stream::begin_sweep(int64_t rows) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (config_.fake || config_.guess == Guess::None || !guesses_[0].empty()) return;
-  guess_by_profile(0, rows);
+  guess(0, by_profile(0, rows));
 }
 
 void Stream::note(int layer, int64_t rows, std::span<const int32_t> used, std::span<const int32_t> predicted) {
@@ -228,12 +232,8 @@ void Stream::note(int layer, int64_t rows, std::span<const int32_t> used, std::s
   // Misses become urgent at once, but only while all of them together surely fit beside each other: a layer that does not
   // fit is run in pieces, and what was read too early would be read twice.
   const int room = arena_.slots_for(layer) / 2;
-  for (const int32_t e : used) {
-    if (wanted_[static_cast<size_t>(e)]++ == 0 && !config_.fake && asked_in_layer_ < room) {
-      ask(layer, e);
-      ++asked_in_layer_;
-    }
-  }
+  for (const int32_t e : used)
+    if (wanted_[static_cast<size_t>(e)]++ == 0 && !config_.fake && active_ < room) ask(layer, e);
   for (const int32_t e : predicted) ++predicted_[static_cast<size_t>(e)];
 }
 
@@ -242,7 +242,7 @@ std::unique_ptr<Groups> Stream::at_layer(int layer, int64_t next_rows, Cancel* c
   std::vector<int> experts;
   for (int e = 0; e < table_.n_expert; ++e)
     if (wanted_[static_cast<size_t>(e)]) experts.push_back(e);
-  size_t run = experts.size(), lead = 0;
+  bool fits = true;
   if (config_.fake) {
     count_.lookups += experts.size();
     count_.resident += experts.size();
@@ -250,59 +250,53 @@ std::unique_ptr<Groups> Stream::at_layer(int layer, int64_t next_rows, Cancel* c
     // Everything that is needed is known: guesses of this layer that were wrong are taken back.
     for (const size_t key : guesses_[static_cast<size_t>(layer)])
       if (entry_[key].role == kGuess && !wanted_[key % static_cast<size_t>(table_.n_expert)]) drop_guess(key);
-
-    const auto slots = static_cast<size_t>(arena_.slots_for(layer));
-    const bool fits = experts.size() <= slots;
-    if (!fits) {
-      // Two runs at a time share what note() has not taken (at most half): one in use, one being read. Never more than there
-      // are slots, or a later run could hold what an earlier one waits for. Guesses would only be in the way.
-      drop_guesses(layer);
-      const size_t room = slots - static_cast<size_t>(asked_in_layer_);
-      run = std::max<size_t>(1, room / 2);
-      lead = std::min(run, room - run);
-    } else {
+    fits = experts.size() <= static_cast<size_t>(arena_.slots_for(layer));
+    if (fits)
       for (const int e : experts)
         if (entry_[key_of(layer, e)].role != kActive) ask(layer, e);
-      guesses_[static_cast<size_t>(layer)].clear();
-    }
     arena_.observe(layer, wanted_, rows_);
 
-    // Guesses are queued before anybody waits for this layer's misses.
+    later_.clear();
     const int next = layer + 1;
-    if (!fits) {
-      // No room to look ahead.
-    } else if (next == table_.n_layer()) {
-      if (next_rows > 0 && config_.guess != Guess::None) guess_by_profile(0, next_rows);
+    if (next == table_.n_layer()) {
+      if (next_rows > 0 && config_.guess != Guess::None) later_ = by_profile(0, next_rows);
     } else if (config_.guess == Guess::Profile) {
-      guess_by_profile(next, rows_);
+      later_ = by_profile(next, rows_);
     } else if (config_.guess == Guess::Router || config_.guess == Guess::Random) {
       if (config_.guess == Guess::Random)
         for (int32_t& p : predicted_) {
           random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
           p = static_cast<int32_t>(random_ >> 62);
         }
-      std::vector<int32_t> order;
       for (int e = 0; e < table_.n_expert; ++e)
-        if (predicted_[static_cast<size_t>(e)] >= std::max(1, config_.guess_min)) order.push_back(e);
-      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return predicted_[static_cast<size_t>(a)] > predicted_[static_cast<size_t>(b)]; });
-      guess(next, order);
+        if (predicted_[static_cast<size_t>(e)] >= std::max(1, config_.guess_min)) later_.push_back(e);
+      std::stable_sort(later_.begin(), later_.end(), [&](int32_t a, int32_t b) { return predicted_[static_cast<size_t>(a)] > predicted_[static_cast<size_t>(b)]; });
     }
+    // Before anybody waits for this layer's misses. Where the layer does not fit, its own experts come first: see Groups.
+    if (fits) guess_later(layer);
   }
   std::fill(wanted_.begin(), wanted_.end(), 0);
   std::fill(predicted_.begin(), predicted_.end(), 0);
   rows_ = 0;
-  asked_in_layer_ = 0;
-  return std::unique_ptr<Groups>(new Groups(*this, layer, std::move(experts), run, lead, cancel));
+  return std::unique_ptr<Groups>(new Groups(*this, layer, std::move(experts), fits, cancel));
+}
+
+// Queues the guesses for the layer after `layer`, as many as there are slots.
+void Stream::guess_later(int layer) {
+  const int next = (layer + 1) % table_.n_layer();
+  later_.resize(std::min(later_.size(), static_cast<size_t>(arena_.slots_for(next))));
+  guess(next, later_);
+  later_.clear();
 }
 
 void Stream::abandon() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (size_t key = 0; key < entry_.size(); ++key) let_go(key);
   for (int l = 0; l < table_.n_layer(); ++l) drop_guesses(l);
+  later_.clear();
   std::fill(wanted_.begin(), wanted_.end(), 0);
   std::fill(predicted_.begin(), predicted_.end(), 0);
   rows_ = 0;
-  asked_in_layer_ = 0;
   error_ = nullptr;
 }
 
@@ -441,32 +435,34 @@ void Stream::read_loop(int reader) {
 
 // ---- groups
 
-Groups::Groups(Stream& stream, int layer, std::vector<int> experts, size_t run_size, size_t lead, Cancel* cancel)
-    : stream_(stream),
-      layer_(layer),
-      experts_(std::move(experts)),
-      given_(experts_.size(), 0),
-      run_size_(run_size),
-      lead_(lead),
-      cancel_(cancel) {}
+Groups::Groups(Stream& stream, int layer, std::vector<int> experts, bool fits, Cancel* cancel)
+    : stream_(stream), layer_(layer), experts_(std::move(experts)), given_(experts_.size(), 0), fits_(fits), cancel_(cancel) {}
 
 Groups::~Groups() {
   const std::lock_guard<std::mutex> lock(stream_.mutex_);
   if (stream_.config_.fake) return;
   for (const int e : experts_) stream_.let_go(stream_.key_of(layer_, e));
+  stream_.drop_guesses(layer_);  // what is left of them when a layer was given up
 }
 
-// The run [begin_, end_) is asked for, and as much of the one after it as there is room.
+// As many more experts as there are slots are asked for, in rising order, so that each gets one in the end: nobody waits for
+// a slot that a later one holds. The first half of what is asked for is the run.
 void Groups::activate_run() {
-  end_ = std::min(experts_.size(), begin_ + run_size_);
-  left_ = end_ - begin_;
   down_ = false;
-  if (stream_.config_.fake) return;
-  const size_t upto = std::min(experts_.size(), end_ + lead_);
-  for (; asked_ < upto; ++asked_) {
-    const size_t key = stream_.key_of(layer_, experts_[asked_]);
-    if (stream_.entry_[key].role != Stream::kActive) stream_.ask(layer_, experts_[asked_]);
+  const int slots = stream_.arena_.slots_for(layer_);
+  for (; !stream_.config_.fake && asked_ < experts_.size(); ++asked_) {
+    const int e = experts_[asked_];
+    if (stream_.entry_[stream_.key_of(layer_, e)].role == Stream::kActive) continue;
+    if (stream_.active_ == slots) break;
+    stream_.ask(layer_, e);
   }
+  if (fits_) {
+    end_ = experts_.size();
+  } else {
+    if (asked_ == experts_.size()) stream_.guess_later(layer_);
+    end_ = std::min(asked_, begin_ + std::max(kLeastRun, (asked_ - begin_ + 1) / 2));
+  }
+  left_ = end_ - begin_;
 }
 
 void Groups::finish_run() {

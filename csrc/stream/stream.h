@@ -75,7 +75,8 @@ struct Step {
 class Stream;
 
 // A layer's experts. Runs of rising expert numbers (one run when memory holds all of them): GateUp steps as the run's
-// experts land, then one Down step with the run.
+// experts land, then one Down step with the run. A run is half of what could be asked for, so that the other half is read
+// while it is computed.
 class Groups {
  public:
   ~Groups();
@@ -85,7 +86,7 @@ class Groups {
 
  private:
   friend class Stream;
-  Groups(Stream& stream, int layer, std::vector<int> experts, size_t run_size, size_t lead, Cancel* cancel);
+  Groups(Stream& stream, int layer, std::vector<int> experts, bool fits, Cancel* cancel);
   void activate_run();
   void finish_run();
 
@@ -93,11 +94,11 @@ class Groups {
   int layer_;
   std::vector<int> experts_;  // rising
   std::vector<uint8_t> given_;
-  size_t run_size_, lead_;      // experts of a run; of the next one that are read during it
+  bool fits_;                 // all at once
   size_t begin_ = 0, end_ = 0;  // of the run
-  size_t left_ = 0;             // of it not given to GateUp yet
-  size_t asked_ = 0;            // experts made urgent so far
-  bool down_ = false;           // the run's Down step is out
+  size_t left_ = 0;           // of it not given to GateUp yet
+  size_t asked_ = 0;          // experts made urgent so far
+  bool down_ = false;         // the run's Down step is out
   Cancel* cancel_;
 };
 
@@ -148,7 +149,8 @@ class Stream {
   void ask(int layer, int expert);
   void queue(size_t key, bool urgent);
   void guess(int layer, const std::vector<int32_t>& order);
-  void guess_by_profile(int layer, int64_t rows);
+  void guess_later(int layer);
+  std::vector<int32_t> by_profile(int layer, int64_t rows) const;
   void drop_guess(size_t key);
   void drop_guesses(int layer);
   void make_idle(size_t key, bool first_out);
@@ -179,7 +181,8 @@ class Stream {
   std::vector<std::vector<size_t>> guesses_;  // [layer] keys guessed for it, in queue order
   std::vector<int32_t> wanted_, predicted_;   // [expert] tokens of the sweep so far
   int64_t rows_ = 0;                // noted for the layer
-  int asked_in_layer_ = 0;
+  int active_ = 0;                  // experts that the running layer needs and that are queued, being read, or there
+  std::vector<int32_t> later_;      // guesses for the next layer, queued when all of this one are asked for
   std::exception_ptr error_;        // of the first active read that failed
   Counters count_;
   std::vector<double> exposed_;     // [layer] seconds
