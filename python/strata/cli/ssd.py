@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from strata import ssd
 from strata.cli.knobs import size as size_text
 from strata.cli.sizes import byte_size
 
@@ -52,8 +53,6 @@ def ssd_command(
     A FILE is only read; it should be large, at best the model itself. Of a DIR the volume is measured, in a temporary
     file of up to 1.07 GB that is removed again.
     """
-    from strata import ssd
-
     note = Console(stderr=True, highlight=False, quiet=quiet)
     usual = size is None and threads is None and seconds is None
     size = ssd.read_size(path) if size is None else size
@@ -91,10 +90,7 @@ def ssd_command(
         )
 
 
-def _show(path: Path, result: object) -> None:
-    from strata import ssd
-
-    assert isinstance(result, ssd.Probe)
+def _show(path: Path, result: ssd.Probe) -> None:
     console = Console(highlight=False)
     table = Table("threads", "GB/s", "p50 ms", "p90 ms", "p99 ms", "max ms", "reads", box=None, pad_edge=False)
     for column in table.columns:
