@@ -56,14 +56,12 @@ class Ours:
 class Peer:
     def __init__(self, python: str, path: str, threads: int, context: int, clock: str):
         worker = Path(__file__).with_name("peer_worker.py")
-        env = {**os.environ, "OMP_WAIT_POLICY": "passive"}  # its idle threads must not take ours' time
         self.process = subprocess.Popen(
             [python, str(worker), path, str(threads), str(context), clock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=env,
         )
         if self._read() != "ready":
             sys.exit("the peer did not start")

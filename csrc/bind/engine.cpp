@@ -124,6 +124,7 @@ EngineConfig config_from(const py::dict& d) {
   take(d, "profile", c.profile);
   take(d, "qsa_ratio", c.qsa_ratio);
   take(d, "dump_moe", c.dump_moe);
+  take(d, "trace", c.trace);
   return c;
 }
 
@@ -159,6 +160,7 @@ py::dict config_dict(const EngineConfig& c) {
   d["direct_io"] = c.direct_io;
   d["stream_fake"] = c.stream_fake;
   d["qsa_ratio"] = c.qsa_ratio;
+  d["trace"] = c.trace.empty() ? py::object(py::none()) : py::object(py::str(c.trace));
   d["dump_moe"] = c.dump_moe.empty() ? py::object(py::none()) : py::object(py::str(c.dump_moe));
   return d;
 }

@@ -91,6 +91,7 @@ class Backend {
   void set_profile(bool on) { profile_ = on ? std::make_unique<Profile>() : nullptr; }
   Profile* profile() { return profile_.get(); }
   Peak peak() { return measure_peak(k_, pool_); }
+  double quick_integer_peak() { return cpu::quick_integer_peak(k_, pool_); }
 
  private:
   struct Scratch;  // one thread's

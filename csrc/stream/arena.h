@@ -34,6 +34,8 @@ class Arena {
 
   int slots_for(int layer) const { return plan_.slots[cls(layer)]; }
   int total() const { return plan_.total(); }
+  size_t classes() const { return plan_.slots.size(); }
+  size_t cls(int layer) const { return static_cast<size_t>(plan_.class_of[static_cast<size_t>(layer)]); }
   bool several_classes() const { return plan_.slots.size() > 1; }
   bool same_class(int layer, int other) const { return cls(layer) == cls(other); }
   std::byte* data(int slot) const { return slot_[static_cast<size_t>(slot)].data; }
@@ -65,7 +67,6 @@ class Arena {
   struct Ends {
     int32_t head = -1, tail = -1;  // head gives way first
   };
-  size_t cls(int layer) const { return static_cast<size_t>(plan_.class_of[static_cast<size_t>(layer)]); }
   size_t index(int layer, int expert) const {
     return static_cast<size_t>(layer) * static_cast<size_t>(table_.n_expert) + static_cast<size_t>(expert);
   }

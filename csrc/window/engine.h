@@ -13,6 +13,7 @@
 
 #include "base/cancel.h"
 #include "base/memory.h"
+#include "base/trace.h"
 #include "cpu/backend.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
@@ -86,6 +87,7 @@ class Engine {
   void allocate(program::Scope scope);
   void decode_ngrams(const Sweep& sweep, const program::Frame& frame, cpu::TapSink* taps, PrefillStats& stats);
   void expert_pass(Sweep& sweep, int layer, int64_t next_rows, cpu::TapSink* taps, Cancel& cancel);
+  int64_t sweep_rows(int64_t left);
   void look_for_damage(const Sweep& sweep, int layer, const float* x, int64_t n, PrefillStats& stats, Cancel& cancel);
   void run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const std::function<void(int, int64_t)>& report, cpu::TapSink* taps,
                  PrefillStats& stats, Cancel& cancel);
@@ -96,6 +98,7 @@ class Engine {
   stream::ExpertTable table_;
   Plan plan_;
   std::unique_ptr<cpu::Backend> backend_;
+  std::unique_ptr<Trace> trace_;  // outlives the stream, whose readers write to it
   std::unique_ptr<stream::Source> source_;
   std::unique_ptr<stream::Stream> stream_;
   std::unique_ptr<NgramGather> gather_;
@@ -104,6 +107,7 @@ class Engine {
   float* h_ = nullptr;             // [sweep rows * K, width]
   float* yr_ = nullptr;            // [sweep rows * K, hidden] each chosen expert's output row; only when dumping
   std::byte* ngram_raw_ = nullptr; // [sweep rows, heads] rows of the n-gram table in the file's format
+  double rows_per_second_ = 0;     // of the computation; 0 = no prompt was run yet
   std::mutex lock_;
   std::atomic<std::thread::id> owner_{};
 };

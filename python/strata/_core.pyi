@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 StrOrBytesPath = str | bytes | PathLike[str] | PathLike[bytes]
 
 __version__: str
+compiler: str  # that built the extension
 
 class Engine:
     """A loaded model: weights, arena, memory plan. One lock inside: calls from several threads take turns."""

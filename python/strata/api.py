@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from strata import _core, popularity
 from strata.config import Config
-from strata.errors import InputError, ModelFormatError
+from strata.errors import InputError, ModelFormatError, OutOfMemoryPlanError
+from strata.fit import memory_plan
 from strata.progress import ProgressCallback, Reporter, from_core
 from strata.routing import TAPS, Routing, from_taps
 from strata.sampling import Sampler
@@ -62,8 +63,9 @@ class GenerateResult:
 
     tokens: the new ids, an end token included. text: their text, without control tokens. finish_reason: "eos" (an end
     token), "length" (max_new_tokens), or "context" (the session is full). stats: prefill (the prompt's stats), tokens,
-    seconds and tokens_per_second of the steps after it, bytes_read, lookups, resident, ahead, missed of these steps.
-    session: can go on; the last new token is run with whatever comes next.
+    seconds and tokens_per_second of the steps after it; bytes_read, lookups, resident, ahead, missed, wasted,
+    cancelled and exposed_seconds of these steps.
+    session: can go on; the last new token is run with whatever comes next. config, effective: as of PrefillResult.
     """
 
     tokens: list[int]
@@ -71,6 +73,8 @@ class GenerateResult:
     finish_reason: Literal["eos", "length", "context"]
     stats: dict[str, Any]
     session: Session
+    config: Config
+    effective: dict[str, Any]
 
 
 class Model:
@@ -85,7 +89,11 @@ class Model:
         self.path = Path(path)
         self.config = config
         self._tokenizer: Tokenizer | None = None
-        self._core: _core.Engine | None = _core.Engine(os.fsencode(path), config.to_core())
+        try:
+            self._core: _core.Engine | None = _core.Engine(os.fsencode(path), config.to_core())
+        except OutOfMemoryPlanError:
+            memory_plan(path, config)  # says what would fit, when it is the plan that does not
+            raise
         self._info = dict(self._core.info)
         self._effective = dict(self._core.effective)
         self._popularity = self._load_popularity()
@@ -115,6 +123,10 @@ class Model:
     def plan(self) -> list[tuple[str, int]]:
         """The memory plan: (line, bytes)."""
         return list(self._engine.plan)
+
+    def profile(self) -> list[tuple[str, str, int, float, float, float]]:
+        """With pkprof: (op, kernel, count, seconds, multiply-adds, weight bytes) since the last call; else empty."""
+        return list(self._engine.profile())
 
     @property
     def warnings(self) -> list[str]:
@@ -285,7 +297,8 @@ class Session:
         decoder = StreamDecoder(tokenizer)
         tokens: list[int] = []
         pieces: list[str] = []
-        totals = dict.fromkeys(("bytes_read", "lookups", "resident", "ahead", "missed"), 0)
+        names = ("bytes_read", "lookups", "resident", "ahead", "missed", "wasted", "cancelled", "exposed_seconds")
+        totals: dict[str, Any] = dict.fromkeys(names, 0)
         start = time.perf_counter()
         reason: Literal["eos", "length", "context"]
         while True:
@@ -322,7 +335,7 @@ class Session:
             "tokens_per_second": (len(tokens) - 1) / seconds if seconds > 0 else 0.0,
             **totals,
         }
-        return GenerateResult(tokens, "".join(pieces), reason, stats, self)
+        return GenerateResult(tokens, "".join(pieces), reason, stats, self, first.config, first.effective)
 
     def close(self) -> None:
         """Frees the session's state. Closing again does nothing."""

@@ -17,7 +17,7 @@ from strata.cli.sizes import byte_size
 EPILOG = """\b
 Examples:
   strata synth big.gguf --size 30G
-  strata synth few.gguf --layers 4 --experts 128 --vocab 4096
+  strata synth few.gguf --like demo --layers 4 --experts 16
   strata synth mixed.gguf --size 3G --types dense=Q6_K --types-at 0-1:gate=Q4_K,up=Q4_K
 
 \b
@@ -27,7 +27,7 @@ gate=IQ2_XS,up=IQ2_XS,down=Q2_0,dense=Q8_0,table=IQ4_NL.
 """
 
 
-@click.command("synth", epilog=EPILOG)
+@click.command("synth", epilog=EPILOG, short_help="Write a model file with random weights.")
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--like", type=click.Choice(["real", "demo"]), default="real", show_default=True, help="Whose shapes.")
 @click.option("--layers", type=int, help="Layers; every 4th has attention. [default: the model's]")
