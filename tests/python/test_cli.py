@@ -365,7 +365,7 @@ class TestConfig:
 
     def test_one_setting(self, run):
         text = run("config", "prompt-chunk").out
-        assert "1024 (default)" in text and "from 1 to 65536" in text and "STRATA_METAL_PROMPT_CHUNK" in text
+        assert "0 (default)" in text and "from 0 to 65536" in text and "STRATA_METAL_PROMPT_CHUNK" in text
         outcome = run("config", "thraeds")
         assert outcome.code == 1 and "did you mean threads" in outcome.last
 
