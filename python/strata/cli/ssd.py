@@ -11,13 +11,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from strata import ssd
 from strata.cli.knobs import size as size_text
 from strata.cli.sizes import byte_size
 
 EPILOG = """\b
 Examples:
-  strata ssd model.gguf
-  strata ssd /data --json
+  strata ssd model.gguf --seconds 2
+  strata ssd /data
 
 \b
 The best rate is kept for the volume in the user's cache folder and shown as
@@ -37,7 +38,7 @@ def _counts(_: click.Context, __: click.Parameter, text: str | None) -> tuple[in
     return counts
 
 
-@click.command("ssd", epilog=EPILOG)
+@click.command("ssd", epilog=EPILOG, short_help="Measure how fast a drive gives experts.")
 @click.argument("path", metavar="FILE|DIR", type=click.Path(exists=True, path_type=Path))
 @click.option("--size", metavar="SIZE", callback=byte_size, help="Bytes of a read. [default: an expert's; 1.408M]")
 @click.option("--threads", metavar="N,N,...", callback=_counts, help="Threads to try. [default: 1,2,4,8,16,32]")
@@ -52,8 +53,6 @@ def ssd_command(
     A FILE is only read; it should be large, at best the model itself. Of a DIR the volume is measured, in a temporary
     file of up to 1.07 GB that is removed again.
     """
-    from strata import ssd
-
     note = Console(stderr=True, highlight=False, quiet=quiet)
     usual = size is None and threads is None and seconds is None
     size = ssd.read_size(path) if size is None else size
@@ -91,10 +90,7 @@ def ssd_command(
         )
 
 
-def _show(path: Path, result: object) -> None:
-    from strata import ssd
-
-    assert isinstance(result, ssd.Probe)
+def _show(path: Path, result: ssd.Probe) -> None:
     console = Console(highlight=False)
     table = Table("threads", "GB/s", "p50 ms", "p90 ms", "p99 ms", "max ms", "reads", box=None, pad_edge=False)
     for column in table.columns:
