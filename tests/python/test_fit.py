@@ -43,6 +43,7 @@ def refused():
 )
 @pytest.mark.parametrize("share", [0.95, 0.8, 0.65])
 def test_every_proposal_fits(refused, settings, share):
+    settings = {"prompt_chunk": 1024} | settings  # an automatic one would have given way already
     least = needs(strata.demo_path(), **settings)
     config, error = refused(least * share, **settings)
     assert error.needed == least and error.available == pytest.approx(least * share, abs=1)
@@ -68,7 +69,7 @@ def test_every_proposal_fits(refused, settings, share):
     ],
 )
 def test_the_real_shapes(real, room, settings):
-    config = Config(ram_gb=room / 1e9, **settings)
+    config = Config(ram_gb=room / 1e9, **({"prompt_chunk": 1024, "context": 32768} | settings))
     with pytest.raises(OutOfMemoryPlanError) as caught:
         fit.memory_plan(real, config)
     assert len(caught.value.settings) == 3

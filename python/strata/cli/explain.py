@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 EPILOG = """\b
-Example:
+Examples:
   strata prefill --demo --trace run.json && strata explain run.json
 
 \b
@@ -19,7 +19,7 @@ https://ui.perfetto.dev opens the file too: reads of each thread, waits, segment
 """
 
 
-@click.command("explain", epilog=EPILOG)
+@click.command("explain", epilog=EPILOG, short_help="Show where the time of a traced run went.")
 @click.argument("trace", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def explain_command(trace: Path, as_json: bool) -> None:

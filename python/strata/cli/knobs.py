@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from strata import ssd
 from strata.api import Model, load
 from strata.config import FILE_NAME, KNOBS, Config, Knob
 from strata.errors import ConfigError
@@ -117,12 +117,7 @@ def open_model(path: str, config: Config, console: Console) -> Model:
 
 def drive_speed(path: str) -> float | None:
     """The probed speed of the drive of a file, in 1e9 bytes a second; None when it was not probed."""
-    try:
-        ssd = importlib.import_module("strata.ssd")
-    except ImportError:
-        return None
-    found: float | None = ssd.cached(path)
-    return found
+    return ssd.cached(path)
 
 
 def size(count: float) -> str:

@@ -34,7 +34,7 @@ def _shares(_: click.Context, __: click.Parameter, text: str) -> tuple[float, ..
     return shares
 
 
-@click.command("replay", epilog=EPILOG)
+@click.command("replay", epilog=EPILOG, short_help="Count the reads of eviction policies for a recorded run.")
 @click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--arena",

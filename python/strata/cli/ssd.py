@@ -18,6 +18,7 @@ EPILOG = """\b
 Examples:
   strata ssd model.gguf
   strata ssd /data --json
+  strata ssd model.gguf --threads 4 --seconds 0.2
 
 \b
 The best rate is kept for the volume in the user's cache folder and shown as
@@ -37,7 +38,7 @@ def _counts(_: click.Context, __: click.Parameter, text: str | None) -> tuple[in
     return counts
 
 
-@click.command("ssd", epilog=EPILOG)
+@click.command("ssd", epilog=EPILOG, short_help="Measure how fast a drive gives experts.")
 @click.argument("path", metavar="FILE|DIR", type=click.Path(exists=True, path_type=Path))
 @click.option("--size", metavar="SIZE", callback=byte_size, help="Bytes of a read. [default: an expert's; 1.408M]")
 @click.option("--threads", metavar="N,N,...", callback=_counts, help="Threads to try. [default: 1,2,4,8,16,32]")
