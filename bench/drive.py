@@ -47,15 +47,20 @@ class Sampler(threading.Thread):
         super().__init__(daemon=True)
         self.points: list[tuple[float, int]] = []
         self.done = threading.Event()
+        self._look()
+
+    def _look(self) -> None:
+        text = Path("/proc/self/io").read_text()
+        self.points.append((time.perf_counter(), int(text.split("read_bytes:")[1].split()[0])))
 
     def run(self) -> None:
         while not self.done.wait(0.02):
-            text = Path("/proc/self/io").read_text()
-            self.points.append((time.perf_counter(), int(text.split("read_bytes:")[1].split()[0])))
+            self._look()
 
     def rate(self) -> float:
         """Bytes a second from the first read to the last, the last 1 % left out: it is what a reader had begun."""
         self.done.set()
+        self.join()
         first, last = self.points[0][1], self.points[-1][1]
         moved = [(t, b) for t, b in self.points if first < b <= first + 0.99 * (last - first)]
         return (moved[-1][1] - moved[0][1]) / (moved[-1][0] - moved[0][0]) if len(moved) > 2 else 0.0
@@ -167,7 +172,7 @@ def balance(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     knobs = {"prompt_chunk": args.chunk, "prompt_sweep": max(args.chunk, args.tokens), "context": 2 * args.tokens}
     knobs["threads"] = args.threads
     real = Worker(path, arena_slots=int(experts * args.arena), **knobs)
-    fake = Worker(path, arena_slots=0, arena_gb=0.3, stream_fake=True, **knobs)
+    fake = Worker(path, arena_gb=args.fake_gb, stream_fake=True, **knobs)
     fake.run(args.tokens, vocab)
     base = statistics.median(fake.run(args.tokens, vocab)["seconds"] for _ in range(3))
     bytes_read = middle([real.run(args.tokens, vocab, seed) for seed in (1, 2)], "bytes_read")
@@ -198,7 +203,7 @@ def balance(path: Path, args: argparse.Namespace) -> dict[str, Any]:
             "gb_read": middle(reals, "bytes_read") / 1e9,
             "ahead": sum(r["ahead"] for r in reals) / sum(r["lookups"] for r in reals),
             "missed": sum(r["missed"] for r in reals) / sum(r["lookups"] for r in reals),
-            "wasted": sum(r["wasted"] for r in reals) / sum(r["reads"] for r in reals),
+            "wasted": sum(r["wasted"] for r in reals) / sum(r["issued"] - r["cancelled"] for r in reals),
             "rss_over_plan": max(r["rss"] for r in reals) / real.plan,
             "major_faults": sum(r["major_faults"] for r in reals),
         }
@@ -221,7 +226,7 @@ def sweep(path: Path, args: argparse.Namespace) -> dict[str, Any]:
         ("many", {"prompt_chunk": 2048, "prompt_sweep": 2048, "arena_slots": slots}, args.tokens),
         (
             "fake",
-            {"prompt_chunk": 1024, "prompt_sweep": args.tokens, "arena_gb": 0.3, "stream_fake": True},
+            {"prompt_chunk": 1024, "prompt_sweep": args.tokens, "arena_gb": args.fake_gb, "stream_fake": True},
             args.tokens,
         ),
         ("c2048", {"prompt_chunk": 2048, "prompt_sweep": 2048, "arena_slots": slots}, 2048),
@@ -239,7 +244,8 @@ def sweep(path: Path, args: argparse.Namespace) -> dict[str, Any]:
         )
     one, many = runs["one"], runs["many"]
     row = {
-        "reads_over_distinct": one["reads"] / one["lookups"],  # one sweep: each lookup is another expert
+        "reads_over_distinct": (one["issued"] - one["cancelled"] - one["pending"])
+        / one["lookups"],  # one sweep: each lookup is another expert
         "many_over_one_bytes": many["bytes_read"] / one["bytes_read"],
         "same_bits": one["sha"] == many["sha"],
         "wall_over_fake": one["seconds"] / runs["fake"]["seconds"],
@@ -300,6 +306,7 @@ def main() -> None:
         p.add_argument("--pairs", type=int, default=7 if name == "balance" else 3)
         p.add_argument("--throttle", type=float, default=0.0, help="GB/s, 0 for none (arena)")
         p.add_argument("--threads", type=int, default=0)
+        p.add_argument("--fake-gb", type=float, default=3.0, help="experts that the run without reads computes with")
         p.add_argument("--json", type=Path)
     args = parser.parse_args()
     result = {"balance": balance, "sweep": sweep, "arena": arena}[args.do](args.file, args)

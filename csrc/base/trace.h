@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ class Trace {
     uint64_t bytes = 0;
   };
 
-  // Replaces the file. Throws ConfigError when it cannot be written.
+  // Replaces the file, if it is a trace. Throws ConfigError when it is another one, or cannot be written.
   Trace(const std::string& path, int readers);
   ~Trace();  // closes the array: a file without its end is one of a run that did not end
   Trace(const Trace&) = delete;
@@ -58,7 +59,10 @@ class Trace {
 
   const std::string path_;
   const std::chrono::steady_clock::time_point zero_ = std::chrono::steady_clock::now();
-  std::FILE* file_ = nullptr;
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::unique_ptr<std::FILE, Close> file_;
   std::mutex mutex_;
   std::vector<Event> events_;
 };

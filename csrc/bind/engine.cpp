@@ -114,6 +114,7 @@ EngineConfig config_from(const py::dict& d) {
   take(d, "direct_io", c.direct_io);
   take(d, "stream_fake", c.stream_fake);
   take(d, "ram_gb", c.ram_gb);
+  take(d, "sweep_seconds", c.sweep_seconds);
   take(d, "fault_delay_us", c.fault_delay_us);
   take(d, "fault_eio_at", c.fault_eio_at);
   take(d, "fault_short_reads", c.fault_short_reads);
@@ -123,8 +124,8 @@ EngineConfig config_from(const py::dict& d) {
   take(d, "threads", c.threads);
   take(d, "profile", c.profile);
   take(d, "qsa_ratio", c.qsa_ratio);
-  take(d, "dump_moe", c.dump_moe);
-  take(d, "trace", c.trace);
+  if (d.contains("dump_moe") && !d["dump_moe"].is_none()) c.dump_moe = fs_bytes(d["dump_moe"]);
+  if (d.contains("trace") && !d["trace"].is_none()) c.trace = fs_bytes(d["trace"]);
   return c;
 }
 
@@ -139,6 +140,11 @@ py::dict info_of(const Engine& e) {
   d["n_expert_used"] = hp.n_expert_used;
   d["experts_total"] = int64_t{hp.n_expert} * hp.n_layer;
   return d;
+}
+
+py::object path_or_none(const std::string& path) {
+  if (path.empty()) return py::none();
+  return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<py::ssize_t>(path.size())));
 }
 
 py::dict config_dict(const EngineConfig& c) {
@@ -160,8 +166,8 @@ py::dict config_dict(const EngineConfig& c) {
   d["direct_io"] = c.direct_io;
   d["stream_fake"] = c.stream_fake;
   d["qsa_ratio"] = c.qsa_ratio;
-  d["trace"] = c.trace.empty() ? py::object(py::none()) : py::object(py::str(c.trace));
-  d["dump_moe"] = c.dump_moe.empty() ? py::object(py::none()) : py::object(py::str(c.dump_moe));
+  d["trace"] = path_or_none(c.trace);
+  d["dump_moe"] = path_or_none(c.dump_moe);
   return d;
 }
 

@@ -9,7 +9,7 @@ namespace strata::stream {
 
 namespace {
 
-constexpr int64_t kFakeBytes = 64 << 20;  // of a layer's experts: more than the caches of today's processors hold
+constexpr int64_t kFakeBytes = 256 << 20;  // of a layer's experts: more than the caches of today's processors hold
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -124,9 +124,11 @@ void Stream::ask(int layer, int expert) {
   } else if (e.state == kReady) {
     ++count_.resident;
     arena_.make_busy(e.slot);
-  } else if (e.state == kReading) {  // a wrong guess of an earlier pass, still on its way; it was counted then
+  } else if (e.state == kReading) {  // given up by an earlier pass, still on its way: of use after all
     ++count_.ahead;
     ++count_.late;
+    --count_.wasted;
+    ++count_.used;
   } else {
     ++count_.missed;
     ++count_.issued;

@@ -28,6 +28,7 @@ struct EngineConfig {
   std::string trace;                 // file for what ran when, "" = none
   bool profile = false;              // time every op (cpu/profile.h)
   double ram_gb = 0;                 // memory to plan for, 0 = what is available now
+  double sweep_seconds = 120;        // of computation, for an automatic sweep at most (tests)
   // Faults for tests (stream/source.h).
   int fault_delay_us = 0;
   int64_t fault_eio_at = -1, fault_short_reads = 0;

@@ -40,11 +40,11 @@ struct Stored {
 }
 
 void check(const gguf::FileSet& files, const Stored& m, Cancel& cancel) {
-  cancel.poll();
   const File& file = files.files()[m.where.file];
   std::vector<std::byte> raw(m.row_bytes);
   std::vector<float> row(static_cast<size_t>(m.cols));
   for (int64_t r = 0; r < m.rows; ++r) {
+    cancel.poll();
     file.read_exact(raw.data(), m.row_bytes, m.where.offset + static_cast<uint64_t>(r) * m.row_bytes);
     quant::dequantize_row(m.type, raw.data(), row.data(), m.cols);
     const int64_t col = first_not_finite(row.data(), m.cols);

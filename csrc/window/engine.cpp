@@ -21,7 +21,6 @@ using program::Scope;
 
 namespace {
 
-constexpr double kSweepSeconds = 120;  // of computation, for an automatic sweep at most
 constexpr double kUsualShare = 0.4;    // of the machine's peak, before a prompt was timed
 constexpr int64_t kTimedRows = 256;    // fewer rows say little about the speed of a long prompt
 
@@ -247,15 +246,17 @@ void Engine::expert_pass(Sweep& sweep, int layer, int64_t next_rows, cpu::TapSin
   }
 }
 
-// The first time that one of n results is not finite in a call, the weights they came from are searched for the cause; an
-// overflow of sound weights is only noted.
+// The first time that one of n results is not finite, the weights they came from are searched for the cause. When they are
+// sound, it is an overflow, which is only noted, then and later.
 void Engine::look_for_damage(const Sweep& sweep, int layer, const float* x, int64_t n, PrefillStats& stats, Cancel& cancel) {
   if (stats.not_finite_layer >= 0 || stats.fake || backend_->all_finite(x, n)) return;
   stats.not_finite_layer = layer;
+  if (searched_) return;
   std::vector<int> experts;
   for (int e = 0; e < model_.hp.n_expert && layer < model_.hp.n_layer; ++e)
     if (sweep.first[static_cast<size_t>(e)] < sweep.first[static_cast<size_t>(e) + 1]) experts.push_back(e);
   find_damage(files_, model_, layer, experts, cancel);
+  searched_ = true;
 }
 
 // One sweep: all layers, each chunk by chunk through the mixer, then all rows through the layer's experts.
@@ -283,7 +284,7 @@ void Engine::run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const 
   stream_->begin_sweep(sweep.rows());
   if (gather_) {
     sweep.ngram_rows = ngram_rows(hp.ple, session.recent(), sweep.tokens);
-    if (plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_, true);
+    if (plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_);
   }
   each_chunk([&](const Frame& f, int64_t chunk) {
     const Trace::Span span(trace_.get(), "embed", -1, static_cast<int>(chunk - 1));
@@ -291,8 +292,8 @@ void Engine::run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const 
   });
   for (int layer = 0; layer < hp.n_layer; ++layer) {
     if (layer == hp.ple.layer) {  // joined where the rows are needed
-      if (!plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_, false);
       const Trace::Span span(trace_.get(), "n-gram rows", layer);
+      if (!plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_);
       gather_->join(cancel);
       stats.table_reads += gather_->reads();
       stats.table_bytes += gather_->bytes();
@@ -332,7 +333,7 @@ int64_t Engine::sweep_rows(int64_t left) {
     macs += 3.0 * hp.n_layer * hp.n_expert_used * static_cast<double>(hp.hidden) * static_cast<double>(hp.expert_width);
     rows_per_second_ = kUsualShare * 1e9 * backend_->quick_integer_peak() / macs;
   }
-  const auto affordable = static_cast<int64_t>(rows_per_second_ * kSweepSeconds) / c.prompt_chunk * c.prompt_chunk;
+  const auto affordable = static_cast<int64_t>(rows_per_second_ * c.sweep_seconds) / c.prompt_chunk * c.prompt_chunk;
   return std::min(rows, std::max(affordable, c.prompt_chunk));
 }
 
@@ -401,6 +402,7 @@ PrefillStats Engine::prefill(Session& session, std::span<const int32_t> tokens, 
         look_for_damage(sweep, hp.n_layer, to, f.rows * hp.n_vocab, stats, cancel);
         row += f.rows;
       }
+      if (trace_) trace_->flush();  // may fail: then the sweep counts as not run
       session.commit(sweep.tokens.data(), sweep.rows());
       stats.chunks += n_chunk;
       ++stats.sweeps;
@@ -410,13 +412,19 @@ PrefillStats Engine::prefill(Session& session, std::span<const int32_t> tokens, 
   } catch (...) {
     stream_->abandon();
     if (gather_) gather_->abandon();
+    if (trace_) {
+      try {
+        trace_->flush();
+      } catch (const Error&) {
+        // The error that is on its way says more.
+      }
+    }
     throw;
   }
   if (total > kTimedRows) {  // a prompt's memory goes back to the system; single tokens need next to nothing of it
     sweep_pages_.discard();
     chunk_pages_.discard();
   }
-  if (trace_) trace_->flush();
   stats.tokens = total;
   stats.seconds = seconds_since(start);
   stats.experts = stream_->counters() - before;

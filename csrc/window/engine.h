@@ -107,6 +107,7 @@ class Engine {
   float* h_ = nullptr;             // [sweep rows * K, width]
   float* yr_ = nullptr;            // [sweep rows * K, hidden] each chosen expert's output row; only when dumping
   std::byte* ngram_raw_ = nullptr; // [sweep rows, heads] rows of the n-gram table in the file's format
+  bool searched_ = false;          // for stored values that are not finite, and there were none
   double rows_per_second_ = 0;     // of the computation; 0 = no prompt was run yet
   std::mutex lock_;
   std::atomic<std::thread::id> owner_{};

@@ -48,7 +48,7 @@ NgramGather::NgramGather(const std::vector<File>& files, const model::Weight& ta
 NgramGather::~NgramGather() { abandon(); }
 
 // A drive wants many such small reads at once: one after another they take its latency each.
-void NgramGather::start(const std::vector<int64_t>& rows, std::byte* raw, bool async) {
+void NgramGather::start(const std::vector<int64_t>& rows, std::byte* raw) {
   abandon();
   stop_ = false;
   next_ = 0;
@@ -56,7 +56,7 @@ void NgramGather::start(const std::vector<int64_t>& rows, std::byte* raw, bool a
   rows_ = rows;
   raw_ = raw;
   cut();
-  const size_t threads = async ? std::min(kThreads, (pieces_.size() + kLeastPieces - 1) / kLeastPieces) : 0;
+  const size_t threads = std::min(kThreads, (pieces_.size() + kLeastPieces - 1) / kLeastPieces);
   running_ = threads;
   for (size_t i = 0; i < threads; ++i)
     threads_.emplace_back([this] {
@@ -65,7 +65,6 @@ void NgramGather::start(const std::vector<int64_t>& rows, std::byte* raw, bool a
       --running_;
       ended_.notify_all();
     });
-  if (!async) read_pieces();
 }
 
 void NgramGather::join(Cancel& cancel) {

@@ -29,9 +29,9 @@ class NgramGather {
   NgramGather(const NgramGather&) = delete;
   NgramGather& operator=(const NgramGather&) = delete;
 
-  // Reads the rows, each to raw + i * row_bytes, in the file's own format: sorted, each row once, neighbours together. On
-  // threads of its own, or here and now when `async` is false.
-  void start(const std::vector<int64_t>& rows, std::byte* raw, bool async);
+  // Begins to read the rows on threads of its own, each to raw + i * row_bytes, in the file's own format: sorted, each row
+  // once, neighbours together.
+  void start(const std::vector<int64_t>& rows, std::byte* raw);
   // Waits until all rows are there; throws what the reading threw, or Cancelled.
   void join(Cancel& cancel);
   // Gives up: stops and forgets.

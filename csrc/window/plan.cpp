@@ -136,7 +136,7 @@ Plan make_plan(const model::Model& model, const program::Program& program, const
     if (auto_chunk && c.prompt_chunk > kLeastChunk)
       c.prompt_chunk /= 2;
     else if (auto_context && c.context > kLeastContext)
-      c.context /= 2;
+      c.context = std::max(kLeastContext, c.context / 2);
     else
       break;
   }

@@ -89,6 +89,8 @@ class Model:
         self.path = Path(path)
         self.config = config
         self._tokenizer: Tokenizer | None = None
+        if config.popularity not in ("auto", "off"):
+            popularity.check(Path(config.popularity))
         try:
             self._core: _core.Engine | None = _core.Engine(os.fsencode(path), config.to_core())
         except OutOfMemoryPlanError:
@@ -180,19 +182,17 @@ class Model:
         return file
 
     def _keep_popularity(self) -> None:
+        """After a prompt: what was learnt is for the next run, and no reason to lose this one's result."""
         if self._core is None or self._popularity is None:
             return
         try:
             popularity.write(self._popularity, self._core.popularity())
         except OSError as e:
-            warnings.warn(
-                f"what was learnt about the experts is not kept: {self._popularity}: {e.strerror}", stacklevel=3
-            )
-            self._popularity = None
+            self._popularity, name = None, self._popularity
+            warnings.warn(f"what was learnt about the experts is not kept: {name}: {e.strerror}", stacklevel=3)
 
     def close(self) -> None:
         """Frees the model. Its sessions can no longer be used. Closing again does nothing."""
-        self._keep_popularity()
         if self._core is not None:
             core, self._core = self._core, None
             core.close()

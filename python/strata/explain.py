@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,10 +121,11 @@ def load(path: Path) -> list[dict[str, Any]]:
             if not isinstance(event, dict) or not isinstance(event.get("name"), str):
                 raise ValueError
             if event.get("ph") == "X":
-                _ = float(event["ts"]) + float(event["dur"]) + int(event["tid"])
-                if not isinstance(event.get("args"), dict):
+                args = event["args"]
+                numbers = [event["ts"], event["dur"], event["tid"], *(args.get(k, 0) for k in ("layer", "bytes"))]
+                if not all(isinstance(v, (int, float)) and math.isfinite(v) for v in numbers):
                     raise ValueError
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             if number == len(lines):  # the run ended in the middle of it
                 break
             raise InputError(f"{path}, line {number}: this is no event of a trace.") from None

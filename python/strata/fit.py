@@ -13,7 +13,7 @@ from strata.inspect import size_text
 
 MOST = 3  # proposals
 LEAST_CONTEXT = 256  # that is proposed
-AUTO_CONTEXT, AUTO_CHUNK = 32768, 1024  # of the core, when the knob is 0
+LEAST_AUTO = {"context": 4096, "prompt_chunk": 256}  # to which the core itself goes down, when the knob is 0
 WORTH = 1.05  # times the arena alone: what another knob beside it has to make room for
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -107,8 +107,8 @@ def _ladders(path: PathLike, config: Config) -> dict[str, list[Any]]:
         ladders["kv_type"] = ["f16"]
     ladders["prompt_sweep"] = _lower(config.prompt_sweep, 1)
     trained = _core.model_info(path, config.qsa_ratio)["hparams"]["context_length"]
-    ladders["context"] = _lower(config.context or min(AUTO_CONTEXT, trained), LEAST_CONTEXT)
-    ladders["prompt_chunk"] = _lower(config.prompt_chunk or AUTO_CHUNK, 1)
+    ladders["context"] = _lower(config.context or min(LEAST_AUTO["context"], trained), LEAST_CONTEXT)
+    ladders["prompt_chunk"] = _lower(config.prompt_chunk or LEAST_AUTO["prompt_chunk"], 1)
     if config.threads != 1:
         ladders["threads"] = [1]
     return {name: rungs for name, rungs in ladders.items() if rungs}

@@ -15,8 +15,10 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 from numpy.typing import NDArray
+
+from strata import cache
+from strata.errors import ConfigError
 
 VERSION = 1
 HEAD = 1 << 20  # bytes of the file's start that go into the fingerprint: names, sizes, the start of the directory
@@ -25,7 +27,7 @@ SAMPLES, SAMPLE = 16, 4096  # and so many places of so many bytes, evenly spread
 
 def folder() -> Path:
     """Where the files are."""
-    return platformdirs.user_cache_path("strata") / "popularity"
+    return cache.folder() / "popularity"
 
 
 def fingerprint(model: Path) -> str:
@@ -40,6 +42,31 @@ def fingerprint(model: Path) -> str:
     return digest.hexdigest()[:32]
 
 
+DAMAGED = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What reading an npz file that anything may have happened to can raise."""
+
+
+def check(file: Path) -> None:
+            error = ConfigError(f"popularity = {str(file)!r}: this file holds something else, left alone.")
+    with contextlib.suppress(OSError), file.open("rb") as opened:
+        if opened.read(2) not in (b"", b"PK"):
+            error = ConfigError(f"popularity = {str(file)!r}: this file holds something else and is left alone.")
+            error.knob, error.value, error.allowed = "popularity", str(file), "auto, off or a file of its own"
+            raise error
+
+
 def read(file: Path, shape: tuple[int, int]) -> NDArray[np.float64] | None:
     """Shares [layers, experts], each in 0 to 1; None when the file is missing, damaged, or of another shape."""
     try:
@@ -47,7 +74,7 @@ def read(file: Path, shape: tuple[int, int]) -> NDArray[np.float64] | None:
             if int(data["version"]) != VERSION:
                 return None
             shares = np.asarray(data["shares"], np.float64)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error):
+    except DAMAGED:
         return None
     good = shares.shape == shape and bool(((shares >= 0) & (shares <= 1)).all())
     return shares if good else None

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Union
 
 import numpy as np
-import platformdirs
 
+from strata import cache
 from strata.errors import InputError, StrataError
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -235,7 +235,7 @@ def _measure(fd: int, size: int, threads: int, seconds: float, walk: Iterator[in
 
 def folder() -> Path:
     """Where results are kept: a file for each volume."""
-    return platformdirs.user_cache_path("strata") / "ssd"
+    return cache.folder() / "ssd"
 
 
 def _volume(path: PathLike) -> tuple[str, dict[str, int]]:

@@ -364,8 +364,8 @@ class TestConfig:
         assert len(lines) <= 40
 
     def test_one_setting(self, run):
-        text = run("config", "io-threads").out
-        assert "4 (default)" in text and "from 1 to 256" in text and "STRATA_METAL_IO_THREADS" in text
+        text = run("config", "prompt-chunk").out
+        assert "0 (default)" in text and "from 0 to 65536" in text and "STRATA_METAL_PROMPT_CHUNK" in text
         outcome = run("config", "thraeds")
         assert outcome.code == 1 and "did you mean threads" in outcome.last
 

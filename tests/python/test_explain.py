@@ -1,6 +1,7 @@
 """Traces: valid for a viewer, complete against the counters, summed up as by hand."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -95,7 +96,20 @@ def test_a_trace_that_was_cut(tmp_path):
     assert events == HAND[:-1] and not explain.explain(events).whole
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[\n1,\n2,\n", '[\n{"name":"read","ph":"X"},\n{}\n', "[\nnonsense,\n{}\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[\n1,\n2,\n",
+        '[\n{"name":"read","ph":"X"},\n{}\n',
+        "[\nnonsense,\n{}\n",
+        '[\n{"name":"read","ph":"X","ts":1,"dur":1,"tid":1,"args":{"layer":"x","bytes":1}},\n{}\n',
+        '[\n{"name":"read","ph":"X","ts":1,"dur":1,"tid":1,"args":{"layer":1,"bytes":null}},\n{}\n',
+        '[\n{"name":"read","ph":"X","ts":NaN,"dur":1,"tid":1,"args":{"layer":1,"bytes":1}},\n{}\n',
+        '[\n{"name":"read","ph":"X","ts":1,"dur":1,"tid":Infinity,"args":{"layer":1,"bytes":1}},\n{}\n',
+    ],
+)
 def test_no_trace(tmp_path, text):
     path = tmp_path / "t.json"
     path.write_text(text)
@@ -106,3 +120,19 @@ def test_no_trace(tmp_path, text):
 def test_it_cannot_be_written(tmp_path):
     with pytest.raises(ConfigError, match="trace"):
         strata.load(strata.demo_path(), trace=tmp_path / "no" / "t.json", context=512)
+
+
+def test_another_file_is_not_replaced(tmp_path):
+    """A model named as the trace by mistake stays what it is; an older trace gives way; a full disk is said."""
+    model = tmp_path / "model.gguf"
+    shutil.copy(strata.demo_path(), model)
+    with pytest.raises(ConfigError, match="something else"):
+        strata.load(model, trace=model, context=512)
+    assert model.read_bytes() == strata.demo_path().read_bytes()
+    path = tmp_path / "t.json"
+    for _ in range(2):
+        with strata.load(model, trace=path, context=512, popularity="off") as loaded:
+            loaded.prefill([1, 2, 3])
+        assert explain.explain(explain.load(path)).whole
+    with pytest.raises(ConfigError, match="No space left"):
+        strata.load(model, trace="/dev/full", context=512)

@@ -41,14 +41,13 @@ def refused():
 @pytest.mark.parametrize(
     "settings", [{}, {"activations": "f32"}, {"prompt_sweep": 4096}, {"prompt_sweep": 2048, "kv_type": "f32"}]
 )
-@pytest.mark.parametrize("share", [0.95, 0.8, 0.65])
+@pytest.mark.parametrize("share", [0.97, 0.9, 0.82])
 def test_every_proposal_fits(refused, settings, share):
-    settings = {"prompt_chunk": 1024} | settings  # an automatic one would have given way already
     least = needs(strata.demo_path(), **settings)
     config, error = refused(least * share, **settings)
     assert error.needed == least and error.available == pytest.approx(least * share, abs=1)
     assert f"short by {(error.needed - error.available) / 1e6:.3g} MB" in str(error)
-    assert len(error.settings) >= 2  # in so small a model little but context and chunk takes memory
+    assert error.settings  # in so small a model little but context and chunk takes memory
     for way in error.settings:
         assert " and ".join(f"{name} = {value}" for name, value in way.items()) in str(error)
         with strata.load(strata.demo_path(), config.override(**way)) as model:
@@ -61,18 +60,18 @@ def test_every_proposal_fits(refused, settings, share):
 @pytest.mark.parametrize(
     ("room", "settings"),
     [
-        (7.2e9, {}),
-        (7e9, {}),
-        (6.5e9, {"kv_type": "f32"}),
+        (6.2e9, {}),
+        (6.1e9, {}),
+        (6.25e9, {"kv_type": "f32"}),
         (12e9, {"arena_gb": 9, "context": 65536}),
         (9e9, {"arena_gb": 4}),
     ],
 )
 def test_the_real_shapes(real, room, settings):
-    config = Config(ram_gb=room / 1e9, **({"prompt_chunk": 1024, "context": 32768} | settings))
+    config = Config(ram_gb=room / 1e9, **settings)
     with pytest.raises(OutOfMemoryPlanError) as caught:
         fit.memory_plan(real, config)
-    assert len(caught.value.settings) == 3
+    assert 1 <= len(caught.value.settings) <= 3
     for way in caught.value.settings:
         lines = _core.memory_plan(os.fsencode(real), config.override(**way).to_core())["lines"]
         assert sum(count for _, count in lines) <= room

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 import strata
-from strata import InputError, popularity
+from strata import ConfigError, InputError, popularity
 
 SMALL = {"context": 512, "arena_slots": 96, "prompt_sweep": 64, "prompt_chunk": 64}
 SHAPE = (8, 48)  # of the demo model
@@ -52,7 +52,9 @@ def test_a_run_learns_and_the_next_one_knows(demo):
     assert first.logits.tobytes() == strata.prefill(demo, prompt(), popularity="off", **SMALL).logits.tobytes()
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "shape", "nan", "negative", "version", "text", "pickle"])
+@pytest.mark.parametrize(
+    "damage", ["empty", "cut", "flipped", "shape", "nan", "negative", "version", "npy", "method", "pickle"]
+)
 def test_unsound_files_are_as_good_as_none(demo, tmp_path, damage):
     file = tmp_path / "p.npz"
     popularity.write(file, np.full(SHAPE, 0.5))
@@ -72,11 +74,19 @@ def test_unsound_files_are_as_good_as_none(demo, tmp_path, damage):
         popularity.write(file, np.full(SHAPE, -0.1))
     elif damage == "version":
         np.savez(file, version=np.int64(99), shares=np.full(SHAPE, 0.5, np.float32))
-    elif damage == "text":
-        file.write_text("shares")
+    elif damage == "npy":
+        np.save(tmp_path / "x.npy", np.full(SHAPE, 0.5))
+        (tmp_path / "x.npy").rename(file)
+    elif damage == "method":  # a way to compress that nobody has, in the central directory
+        at = whole.index(b"PK\x01\x02")
+        file.write_bytes(whole[: at + 10] + b"\x63\x00" + whole[at + 12 :])
     else:
         np.savez(file, version=np.int64(1), shares=np.full(SHAPE, None, object))
     assert popularity.read(file, SHAPE) is None
+    if damage == "npy":  # not of this kind at all: left alone
+        with pytest.raises(ConfigError, match="something else"):
+            strata.load(demo, popularity=file, **SMALL)
+        return
     with strata.load(demo, popularity=file, **SMALL) as model:
         assert np.ptp(model._core.popularity()) == 0  # equal shares, as without a file
         model.prefill(prompt(64))
@@ -123,3 +133,16 @@ def test_wrong_arrays(demo):
         ):
             with pytest.raises(InputError, match=what):
                 model._core.set_popularity(shares)
+
+
+def test_another_file_is_not_replaced(demo, tmp_path):
+    model = tmp_path / "model.gguf"
+    shutil.copy(demo, model)
+    with pytest.raises(ConfigError, match="something else"):
+        strata.load(model, popularity=model)
+    assert model.read_bytes() == demo.read_bytes()
+
+
+def test_loading_alone_keeps_nothing(demo):
+    strata.load(demo, **SMALL).close()
+    assert kept() == []

@@ -1,12 +1,15 @@
 """Automatic sizes: chunk, sweep and context by memory; what gives way when it is short; scratch given back."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 from engine_cases import open_engine, prompt
-from strata import Config, OutOfMemoryPlanError, _core, gguf_write, synth
+from strata import Config, OutOfMemoryPlanError, _core, demo_path, gguf_write, synth
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +47,21 @@ def test_what_gives_way(real_header):
         plan(real_header, 4)
 
 
-def test_a_quick_prompt_is_one_sweep():
-    """An automatic sweep is cut by time only where it would take minutes."""
-    engine = open_engine("demo", prompt_chunk=64, context=4096)
-    _, stats = engine.prefill(engine.session(), prompt("demo", 2000), "none")
-    assert engine.effective["prompt_sweep"] == 4096 and stats["sweeps"] == 1
+def test_a_sweep_is_cut_by_time():
+    """An automatic sweep has at most so many rows as are computed in the time for it, a given one has its size."""
+
+    def sweeps(**knobs):
+        engine = _core.Engine(os.fsencode(demo_path()), {**Config(prompt_chunk=64, context=4096).to_core(), **knobs})
+        logits, stats = engine.prefill(engine.session(), prompt("demo", 2000), "last")
+        return stats["sweeps"], logits.tobytes()
+
+    whole, cut, given = sweeps(), sweeps(sweep_seconds=1e-6), sweeps(sweep_seconds=1e-6, prompt_sweep=512)
+    assert whole[0] == 1 and cut[0] == 32 and given[0] == 4  # 2000 tokens by 4096, 64, 512
+    assert whole[1] == cut[1] == given[1]
 
 
 def test_scratch_is_given_back():
-    """Resident memory after a prompt of 3000 tokens is what it was before, less a tenth of the sweep's buffers."""
+    """After a prompt of 3000 tokens resident memory falls by at least half of what the plan has for it."""
     engine = open_engine("demo", prompt_chunk=1024, prompt_sweep=4096, context=4096)
     lines = dict(engine.plan)
     scratch = lines["sweep buffers"] + lines["chunk buffers"]
@@ -77,3 +86,29 @@ def test_a_small_arena_is_said():
     assert any(f"one token uses {used}" in w for w in engine.warnings)
     assert open_engine("demo", arena_slots=used).warnings == []
     assert np.isfinite(engine.prefill(engine.session(), prompt("demo", 5), "last")[0]).all()
+
+
+CPU = Path("/sys/fs/cgroup/cpu")  # v1
+
+
+@pytest.mark.skipif(not os.access(CPU / "cpu.cfs_quota_us", os.W_OK), reason="needs root and cgroup v1")
+def test_a_quota_of_a_parent_group_counts():
+    """A process in a group below one that grants 1.2 CPUs runs two threads, however many cores there are; 0.5: one."""
+    parent = CPU / f"strata-test-{os.getpid()}"
+    child = parent / "below"
+    child.mkdir(parents=True)
+    code = f"""
+import os, pathlib
+pathlib.Path({str(child)!r}, "cgroup.procs").write_text(str(os.getpid()))
+from strata import Config, _core, demo_path
+print(_core.memory_plan(os.fsencode(demo_path()), Config().to_core())["config"]["threads"])
+"""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        for quota, threads in ((120_000, min(2, cores)), (50_000, 1), (-1, cores)):
+            (parent / "cpu.cfs_quota_us").write_text(str(quota))
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            assert int(done.stdout) == threads, quota
+    finally:
+        child.rmdir()
+        parent.rmdir()

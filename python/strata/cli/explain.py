@@ -12,14 +12,15 @@ from rich.table import Table
 
 EPILOG = """\b
 Examples:
-  strata prefill --demo --trace run.json && strata explain run.json
+  strata prefill --demo --trace run.json
+  strata explain run.json
 
 \b
 https://ui.perfetto.dev opens the file too: reads of each thread, waits, segments.
 """
 
 
-@click.command("explain", epilog=EPILOG, short_help="Show where the time of a traced run went.")
+@click.command("explain", epilog=EPILOG)
 @click.argument("trace", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def explain_command(trace: Path, as_json: bool) -> None:
