@@ -59,7 +59,7 @@ DAMAGED = (
 
 
 def check(file: Path) -> None:
-            error = ConfigError(f"popularity = {str(file)!r}: this file holds something else, left alone.")
+    """Raises ConfigError when `write` would replace something else: a file with bytes in it that is no zip."""
     with contextlib.suppress(OSError), file.open("rb") as opened:
         if opened.read(2) not in (b"", b"PK"):
             error = ConfigError(f"popularity = {str(file)!r}: this file holds something else and is left alone.")
