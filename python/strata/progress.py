@@ -135,7 +135,9 @@ class Reporter:
             self._bar = None
         if not self._over:
             self._over = True
-            self._print(self.last_line(error))
+            # Refused before any work: the error says it all.
+            if self.last is not None or error is None or isinstance(error, KeyboardInterrupt):
+                self._print(self.last_line(error))
 
     def last_line(self, error: BaseException | None = None) -> str:
         """How it ended, and what was done."""

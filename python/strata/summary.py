@@ -12,6 +12,7 @@ from typing import Any, Literal
 from strata import _core
 from strata.inspect import size_text
 
+SHORT = 0.5  # seconds: no setting matters then
 SMALL_WAIT = 0.1  # of the time: below it the drive did not hold up the computation
 BUSY = 0.6  # of the readers' time, or of the drive's probed speed: above it the drive had enough to do
 MANY_MISSED = 0.2  # of the lookups
@@ -120,6 +121,8 @@ def _hint(
     """The first rule that fits; they stand in the order of what they usually gain."""
     if stats["stream_fake"]:
         return "stream_fake is on: the results mean nothing"
+    if stats["seconds"] < SHORT:
+        return ""
     if bound == "compute":
         if effective["backend"] == "reference":
             return "backend=cpu is many times faster"

@@ -126,3 +126,10 @@ def test_true_is_lines_in_a_notebook(tiny, capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert out == "" and "\x1b" not in err and err.splitlines()[-1].startswith("prefill done: 4 tokens")
     assert "layer 5/5" in err
+
+
+def test_what_is_refused_before_any_work_has_its_error_only(report):
+    def work(_):
+        raise strata.InputError("the prompt is empty")
+
+    assert report(work)[0] == ""

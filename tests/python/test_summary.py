@@ -78,6 +78,7 @@ COMPUTE = {"exposed_seconds": 0.0, "table_wait_seconds": 0.0}
         (COMPUTE | {"threads": 2}, "threads=8"),
         (COMPUTE, None),
         ({"prompt_pred": -1}, "prompt_pred=1"),
+        ({"prompt_pred": -1, "seconds": 0.4}, None),
         ({"ple_async": False, "exposed_seconds": 0.5, "table_wait_seconds": 3.0}, "ple_async=on"),
         ({"sweeps": 3}, "prompt_sweep=1000 would read each expert once, not once in each of 3 sweeps"),
         ({}, "io_threads=8"),

@@ -17,7 +17,8 @@ from strata.cli.sizes import byte_size
 
 EPILOG = """\b
 Examples:
-  strata ssd model.gguf --seconds 2
+  strata ssd model.gguf
+  strata ssd model.gguf --threads 4 --seconds 0.2
   strata ssd /data
 
 \b
