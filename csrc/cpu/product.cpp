@@ -74,7 +74,7 @@ void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& 
     if (direct) {
       next.part(c, chunks);
       const int64_t at = x.at(c, 0);
-      k.dot_packed(from, kn, x.q + at * (kBlockK / 2), x.scale + at, static_cast<int>(x.tiling.rows), c == 0, s.acc);
+      k.dot_packed(from, kn, x.q + at * (kBlockK / 2), x.scale + at, x.sum + at * kSums, static_cast<int>(x.tiling.rows), c == 0, s.acc);
       continue;
     }
     if (few) {

@@ -52,7 +52,8 @@ struct Kernels {
 
   // Products with integer activations. `x` rows, `kn` values from k0 (a multiple of 32, at most 256), quantised into one
   // tile: q [kn / 2 pairs][rows], scale [rows]; when `sums`, sum [rows][kSums]: of q over groups of 16 values, then over
-  // groups of 32. A value that is not finite makes the row's scale NaN.
+  // groups of 32. A value that is not finite makes the row's scale NaN. One row alone is laid out as `direct` and
+  // `dot_packed` of this instruction set want it.
   void (*quantise)(const float* const* x, int rows, int64_t k0, int kn, bool sums, uint32_t* q, float* scale, float* sum);
   // Panel of `rows` <= 16 rows (the others 0) of kn values; w: the chunk's first block of the first row. By type.
   void (*unpack[kCodeTypes])(const uint8_t* w, uint64_t row_bytes, int rows, int kn, Rows& scratch, CodePanel& panel);
@@ -64,7 +65,7 @@ struct Kernels {
   void (*dot)(const CodePanel& panel, int kn, int span, int m_group, const uint32_t* q, const float* scale, const float* sum,
               int rows, bool first, float* acc);
   // The same sums as unpack + dot of kPackedQ8, straight from the packed weights. rows <= 4.
-  void (*dot_packed)(const uint8_t* w, int kn, const uint32_t* q, const float* scale, int rows, bool first, float* acc);
+  void (*dot_packed)(const uint8_t* w, int kn, const uint32_t* q, const float* scale, const float* sum, int rows, bool first, float* acc);
 
   // rows [16][kn] at stride kBlockK -> panel [kn][16]
   void (*transpose_panel)(const float* rows, int kn, float* panel);
