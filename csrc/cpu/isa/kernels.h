@@ -67,8 +67,8 @@ struct Kernels {
   // The same sums as unpack + dot of kPackedQ8, straight from the packed weights. rows <= 4.
   void (*dot_packed)(const uint8_t* w, int kn, const uint32_t* q, const float* scale, const float* sum, int rows, bool first, float* acc);
 
-  // rows [16][kn] at stride kBlockK -> panel [kn][16]
-  void (*transpose_panel)(const float* rows, int kn, float* panel);
+  // rows [16][kn] -> panel [kn][16]
+  void (*transpose_panel)(const float* rows, int64_t stride, int kn, float* panel);
   // acc[r][j] (+)= sum over k of panel[k][j] * x[r][k], k rising from a zero sum; first: = instead of +=.  acc is [m][16].
   void (*panel_mac)(const float* panel, int kn, const float* const* x, int64_t k0, int m, bool first, float* acc);
 
@@ -97,6 +97,11 @@ struct Kernels {
   void (*delta_scan)(float* strip, int dim, int64_t tokens, const float* q, const float* k, int64_t qk_stride, const float* v,
                      int64_t v_stride, const float* decay, const float* beta, int64_t gate_stride, float* o, int64_t o_stride,
                      int columns);
+  // The same for one token and all of a head's state [dim][dim], from `from` to `to` (64-byte aligned), when dim is a multiple of
+  // step_columns. next: a state that will be wanted soon, or null.
+  void (*delta_step)(const float* from, float* to, int dim, const float* next, const float* q, const float* k, const float* v,
+                     float decay, float beta, float* o);
+  int step_columns;
 };
 
 // "auto", "portable", "avx2", "avx512", "avx512vnni" (with VBMI), "neon". Throws ConfigError for a name this machine cannot run.
