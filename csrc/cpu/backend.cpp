@@ -57,7 +57,7 @@ uint64_t stored_bytes(const model::Weight& w, Use u) {
 uint64_t scratch_floats(const model::Model& model, int64_t context) {
   const auto dim = static_cast<uint64_t>(std::max(model.hp.state_dim, 1));
   const uint64_t scores = aligned(static_cast<uint64_t>(context) * 4) / 4;
-  return ProductScratch::floats() + 2 * scores + dim * kStrip;
+  return ProductScratch::floats() + (kHeads + 1) * scores + dim * kStrip;
 }
 
 // Row chunks of 256 values that the largest product of a chunk, or a batch of experts, quantises.
@@ -155,7 +155,8 @@ void Backend::set_scratch(MemoryPlan& plan, int64_t chunk, int64_t context) {
   for (Scratch& s : scratch_) {
     s.strip = s.take(p);
     s.scores = s.strip + std::max(model_.hp.state_dim, 1) * kStrip;
-    s.order = reinterpret_cast<int32_t*>(s.scores + scores);
+    s.context = static_cast<int64_t>(scores);
+    s.order = reinterpret_cast<int32_t*>(s.scores + kHeads * scores);
     p += each;
   }
   const uint64_t chunks = quantised_chunks(model_, program_, chunk);

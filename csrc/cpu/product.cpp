@@ -7,7 +7,6 @@
 #include "cpu/product.h"
 
 #include <cstring>
-#include <string_view>
 
 #include "quant/quant.h"
 
@@ -49,11 +48,13 @@ void panel_f32(const Kernels& k, const Matrix& w, int64_t row, const float* cons
   const int64_t n = std::min<int64_t>(kPanel, w.rows - row);
   const quant::TypeInfo& type = *quant::type_info(w.type);
   const std::byte* first = w.data + static_cast<uint64_t>(row) * w.row_bytes;
-  const bool floats = type.name == std::string_view("F32") && n == kPanel && reinterpret_cast<uintptr_t>(first) % sizeof(float) == 0;
+  const bool floats = w.type == quant::kF32 && n == kPanel && reinterpret_cast<uintptr_t>(first) % sizeof(float) == 0;
   for (int64_t k0 = 0; k0 < w.cols; k0 += kBlockK) {
     const int kn = static_cast<int>(std::min<int64_t>(kBlockK, w.cols - k0));
     if (floats) {
       k.transpose_panel(reinterpret_cast<const float*>(first) + k0, w.cols, kn, s.panel);
+    } else if (k.panel_q8 && w.type == kQ8_0 && n == kPanel) {
+      k.panel_q8(reinterpret_cast<const uint8_t*>(first) + k0 / 32 * 34, w.row_bytes, kn, s.panel);
     } else {
       const uint64_t skip = quant::row_bytes(type, static_cast<uint64_t>(k0));
       for (int64_t j = 0; j < n; ++j)

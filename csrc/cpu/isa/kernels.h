@@ -46,6 +46,15 @@ struct Tiling {
   int height(int64_t t) const { return static_cast<int>(rows / tiles + (t < rows % tiles ? 1 : 0)); }
 };
 
+// Rows of a cache that a position sees: at[0..n) of them, `stride` values apart, `dim` values each.
+template <class T>
+struct Attended {
+  const T* rows;
+  int64_t stride;
+  const int32_t* at;
+  int n, dim;
+};
+
 struct Kernels {
   const char* name;
   int row_tile;  // rows of activations a tile of `dot` takes at most
@@ -69,8 +78,18 @@ struct Kernels {
 
   // rows [16][kn] -> panel [kn][16]
   void (*transpose_panel)(const float* rows, int64_t stride, int kn, float* panel);
+  // The same panel from 16 rows of Q8_0; null where there is none.
+  void (*panel_q8)(const uint8_t* w, uint64_t row_bytes, int kn, float* panel);
   // acc[r][j] (+)= sum over k of panel[k][j] * x[r][k], k rising from a zero sum; first: = instead of +=.  acc is [m][16].
   void (*panel_mac)(const float* panel, int kn, const float* const* x, int64_t k0, int m, bool first, float* acc);
+
+  // Attention of heads that share a key and value head, dim % 16 == 0: out[h][i] = scale * dot(q[h], row i); then
+  // o[h] = sum over i, rising, of w[h][i] * row i, one fma each.
+  void (*scores_f32)(const Attended<float>& keys, const float* q, int64_t q_stride, int heads, float scale, float* out, int64_t out_stride);
+  void (*scores_f16)(const Attended<uint16_t>& keys, const float* q, int64_t q_stride, int heads, float scale, float* out,
+                     int64_t out_stride);
+  void (*mix_f32)(const Attended<float>& values, const float* w, int64_t w_stride, int heads, float* o, int64_t o_stride);
+  void (*mix_f16)(const Attended<uint16_t>& values, const float* w, int64_t w_stride, int heads, float* o, int64_t o_stride);
 
   float (*dot_f32)(const float* a, const float* b, int n);
   float (*dot_f16)(const float* a, const uint16_t* b, int n);
