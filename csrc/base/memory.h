@@ -21,6 +21,8 @@ class Pages {
   Pages& operator=(Pages&& o) noexcept;
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
+  // Gives the contents back to the system; the memory stays ours and counts as zeroed, or as it was.
+  void discard() const;
   std::byte* data() const { return data_; }
   uint64_t size() const { return size_; }
 

@@ -121,6 +121,7 @@ EngineConfig config_from(const py::dict& d) {
   take(d, "profile", c.profile);
   take(d, "qsa_ratio", c.qsa_ratio);
   take(d, "dump_moe", c.dump_moe);
+  take(d, "trace", c.trace);
   return c;
 }
 
@@ -156,6 +157,7 @@ py::dict config_dict(const EngineConfig& c) {
   d["direct_io"] = c.direct_io;
   d["stream_fake"] = c.stream_fake;
   d["qsa_ratio"] = c.qsa_ratio;
+  d["trace"] = c.trace.empty() ? py::object(py::none()) : py::object(py::str(c.trace));
   d["dump_moe"] = c.dump_moe.empty() ? py::object(py::none()) : py::object(py::str(c.dump_moe));
   return d;
 }
@@ -243,6 +245,7 @@ py::tuple prefill(EngineHandle& handle, SessionHandle& session, const py::array_
   d["tokens_per_second"] = stats.seconds > 0 ? static_cast<double>(stats.tokens) / stats.seconds : 0.0;
   d["exposed_by_layer"] = stats.exposed_by_layer;
   d["stream_fake"] = stats.fake;
+  d["not_finite_layer"] = stats.not_finite_layer < 0 ? py::object(py::none()) : py::object(py::int_(stats.not_finite_layer));
   d["table_rows"] = stats.table_rows;
   d["table_reads"] = stats.table_reads;
   d["table_wait_seconds"] = stats.table_wait_seconds;
@@ -282,6 +285,17 @@ void init_engine(py::module_& m) {
       .def_property_readonly("info", [](const EngineHandle& e) { return info_of(*e.get()); })
       .def_property_readonly("warnings", [](const EngineHandle& e) { return e.get()->warnings(); })
       .def_property_readonly("effective", [](const EngineHandle& e) { return effective_of(*e.get()); })
+      .def("popularity",
+           [](const EngineHandle& e) {
+             const std::shared_ptr<Engine> held = e.get();
+             const std::vector<double> shares = held->popularity();
+             return py::array_t<double>({static_cast<py::ssize_t>(held->model().hp.n_layer), static_cast<py::ssize_t>(held->model().hp.n_expert)},
+                                        shares.data());
+           })
+      .def("set_popularity",
+           [](const EngineHandle& e, const py::array_t<double, py::array::c_style | py::array::forcecast>& shares) {
+             e.get()->set_popularity({shares.data(), shares.data() + shares.size()});
+           })
       .def("profile",
            [](const EngineHandle& e) {
              py::list rows;

@@ -80,6 +80,9 @@ class Backend {
   // out += w * down h; experts must be given in rising number, over all calls for a layer.
   void experts_down(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel);
 
+  // No NaN and no infinity among n values.
+  bool all_finite(const float* x, int64_t n);
+
   int threads() const { return pool_.size(); }
   const Kernels& kernels() const { return k_; }
   bool reference() const { return reference_; }
@@ -88,6 +91,7 @@ class Backend {
   void set_profile(bool on) { profile_ = on ? std::make_unique<Profile>() : nullptr; }
   Profile* profile() { return profile_.get(); }
   Peak peak() { return measure_peak(k_, pool_); }
+  double quick_integer_peak() { return cpu::quick_integer_peak(k_, pool_); }
 
  private:
   struct Scratch;  // one thread's

@@ -22,26 +22,38 @@ double best_rate(ThreadPool& pool, double work, F&& fn) {
   return best;
 }
 
+// Buffers of one thread, in its first-level cache.
+struct alignas(64) Work {
+  CodePanel codes{};
+  float panel[kBlockK * kPanel] = {};
+  uint32_t q[kBlockK / 2 * 64] = {};
+  float scale[64] = {}, sum[64 * kSums] = {}, acc[64 * kPanel] = {}, x[kBlockK] = {};
+};
+
+double macs_of(const Kernels& k, int runs) { return 1.0 * runs * kBlockK * kPanel * k.row_tile; }
+
+double integer_rate(const Kernels& k, ThreadPool& pool, std::vector<Work>& work, int runs) {
+  return best_rate(pool, macs_of(k, runs), [&](size_t i) {
+    Work& w = work[i];
+    for (int n = 0; n < runs; ++n) k.dot(w.codes, kBlockK, 64, 0, w.q, w.scale, w.sum, k.row_tile, true, w.acc);
+  });
+}
+
 }  // namespace
+
+double quick_integer_peak(const Kernels& k, ThreadPool& pool) {
+  std::vector<Work> work(static_cast<size_t>(pool.size()));
+  return integer_rate(k, pool, work, 500);
+}
 
 Peak measure_peak(const Kernels& k, ThreadPool& pool) {
   const auto threads = static_cast<size_t>(pool.size());
   const int rows = k.row_tile;
-  struct alignas(64) Work {
-    CodePanel codes{};
-    float panel[kBlockK * kPanel] = {};
-    uint32_t q[kBlockK / 2 * 64] = {};
-    float scale[64] = {}, sum[64 * kSums] = {}, acc[64 * kPanel] = {}, x[kBlockK] = {};
-  };
   std::vector<Work> work(threads);
   constexpr int kRuns = 20000;
-  const double macs = 1.0 * kRuns * kBlockK * kPanel * rows;
   Peak peak;
-  peak.integer = best_rate(pool, macs, [&](size_t i) {
-    Work& w = work[i];
-    for (int n = 0; n < kRuns; ++n) k.dot(w.codes, kBlockK, 64, 0, w.q, w.scale, w.sum, rows, true, w.acc);
-  });
-  peak.f32 = best_rate(pool, macs / 4, [&](size_t i) {
+  peak.integer = integer_rate(k, pool, work, kRuns);
+  peak.f32 = best_rate(pool, macs_of(k, kRuns / 4), [&](size_t i) {
     Work& w = work[i];
     const float* x[64];
     for (int r = 0; r < rows; ++r) x[r] = w.x;

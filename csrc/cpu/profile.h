@@ -53,5 +53,7 @@ struct Peak {
   double integer = 0, f32 = 0, memory = 0;
 };
 Peak measure_peak(const Kernels& k, ThreadPool& pool);
+// Its `integer` alone, from about a thousandth of a second.
+double quick_integer_peak(const Kernels& k, ThreadPool& pool);
 
 }  // namespace strata::cpu

@@ -51,7 +51,7 @@ Arena::Arena(const ExpertTable& table, const ArenaPlan& plan, MemoryPlan& memory
   for (auto& f : free_) std::reverse(f.begin(), f.end());
 
   const auto L = static_cast<size_t>(table.n_layer()), E = static_cast<size_t>(table.n_expert);
-  share_.assign(L * E, 1.0 / static_cast<double>(E));
+  share_.assign(L * E, static_cast<double>(table.n_used) / static_cast<double>(E));
   seen_.assign(L, kPrior);
   hot_.assign(L * E, 0);
   want_.assign(L * E, 0);
@@ -141,6 +141,18 @@ void Arena::observe(int layer, const std::vector<int32_t>& rows, int64_t total) 
   double* share = share_.data() + l * E;
   for (size_t e = 0; e < E; ++e) share[e] = (share[e] * keep + rows[e] * (added / n)) / (keep + added);
   seen_[l] = keep + added;
+  choose_hot(layer);
+}
+
+void Arena::set_shares(const std::vector<double>& shares) {
+  share_ = shares;
+  std::fill(seen_.begin(), seen_.end(), kPrior);
+  for (int l = 0; l < table_.n_layer(); ++l) choose_hot(l);
+}
+
+void Arena::choose_hot(int layer) {
+  const auto l = static_cast<size_t>(layer), E = static_cast<size_t>(table_.n_expert);
+  const double* share = share_.data() + l * E;
   const auto quota = static_cast<size_t>(quota_[l]);
   if (quota == 0) return;
   std::vector<int32_t> order(E);

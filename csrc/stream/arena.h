@@ -34,6 +34,8 @@ class Arena {
 
   int slots_for(int layer) const { return plan_.slots[cls(layer)]; }
   int total() const { return plan_.total(); }
+  size_t classes() const { return plan_.slots.size(); }
+  size_t cls(int layer) const { return static_cast<size_t>(plan_.class_of[static_cast<size_t>(layer)]); }
   bool several_classes() const { return plan_.slots.size() > 1; }
   bool same_class(int layer, int other) const { return cls(layer) == cls(other); }
   std::byte* data(int slot) const { return slot_[static_cast<size_t>(slot)].data; }
@@ -48,6 +50,9 @@ class Arena {
 
   // The layer's pass over `total` rows, expert e used by rows[e] of them: updates shares and the wanted hot set.
   void observe(int layer, const std::vector<int32_t>& rows, int64_t total);
+  // Share of rows that use each expert, [layer * experts]: learnt, and as it was learnt in earlier runs.
+  const std::vector<double>& shares() const { return share_; }
+  void set_shares(const std::vector<double>& shares);
   double share(int layer, int expert) const { return share_[index(layer, expert)]; }
   bool hot(int layer, int expert) const { return hot_[index(layer, expert)] != 0; }
 
@@ -62,10 +67,10 @@ class Arena {
   struct Ends {
     int32_t head = -1, tail = -1;  // head gives way first
   };
-  size_t cls(int layer) const { return static_cast<size_t>(plan_.class_of[static_cast<size_t>(layer)]); }
   size_t index(int layer, int expert) const {
     return static_cast<size_t>(layer) * static_cast<size_t>(table_.n_expert) + static_cast<size_t>(expert);
   }
+  void choose_hot(int layer);
   void link(int slot, List list, bool front);
   void unlink(int slot);
 

@@ -20,6 +20,7 @@ struct ExpertTable {
     std::array<uint64_t, kParts> stride;  // from one expert to the next
   };
   int n_expert = 0;
+  int n_used = 1;  // chosen by a row in each layer
   std::vector<LayerParts> layers;
 
   int n_layer() const { return static_cast<int>(layers.size()); }

@@ -9,6 +9,8 @@ namespace strata::stream {
 
 namespace {
 
+constexpr int64_t kFakeBytes = 64 << 20;  // of a layer's experts: more than the caches of today's processors hold
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -34,8 +36,9 @@ Counters operator-(const Counters& a, const Counters& b) {
   return c;
 }
 
-Stream::Stream(Source& source, const ExpertTable& table, const ArenaPlan& plan, MemoryPlan& memory, const StreamConfig& config)
-    : source_(source), table_(table), config_(config), arena_(table, plan, memory) {
+Stream::Stream(Source& source, const ExpertTable& table, const ArenaPlan& plan, MemoryPlan& memory, const StreamConfig& config,
+               Trace* trace)
+    : source_(source), table_(table), config_(config), trace_(trace), arena_(table, plan, memory) {
   const auto L = static_cast<size_t>(table.n_layer()), E = static_cast<size_t>(table.n_expert);
   for (int l = 0; l < table.n_layer(); ++l) layout_.push_back(slot_layout(table, l, Source::kAlignment));
   entry_.resize(L * E);
@@ -44,27 +47,32 @@ Stream::Stream(Source& source, const ExpertTable& table, const ArenaPlan& plan, 
   predicted_.assign(E, 0);
   exposed_.assign(L, 0);
   if (config.fake) {
-    uint64_t bytes = 0;
-    for (const SlotLayout& s : layout_) bytes += s.bytes;
-    fake_memory_ = Pages(bytes);
-    std::byte* p = fake_memory_.data();
-    for (int l = 0; l < table.n_layer(); ++l) {
-      std::vector<const std::byte*> parts;
-      for (const SlotLayout::Extent& x : layout_[static_cast<size_t>(l)].extents) {
-        const Part first = table.part(l, 0, x.first_part);
-        source.read(first.file, first.offset, x.bytes, p + x.at, l, 0);
-        uint64_t at = first.offset % Source::kAlignment;
-        for (int i = 0; i < x.parts; ++i) {
-          parts.push_back(p + x.at + at);
-          at += table.part(l, 0, x.first_part + i).bytes;
-        }
-      }
-      fake_parts_.push_back(parts);
-      p += layout_[static_cast<size_t>(l)].bytes;
-    }
+    fill_fake();
     return;
   }
-  for (int i = 0; i < std::max(1, config.io_threads); ++i) readers_.emplace_back([this] { read_loop(); });
+  for (int i = 0; i < std::max(1, config.io_threads); ++i) readers_.emplace_back([this, i] { read_loop(i + 1); });
+}
+
+// Experts to compute with instead of those that would be read: from each layer so many that they come from memory, as read
+// ones do, and not from a cache.
+void Stream::fill_fake() {
+  std::vector<int> layers(arena_.classes(), 0);
+  for (int l = 0; l < table_.n_layer(); ++l) ++layers[arena_.cls(l)];
+  for (int l = 0; l < table_.n_layer(); ++l) {
+    const auto bytes = static_cast<int64_t>(layout_[static_cast<size_t>(l)].bytes);
+    const int64_t share = arena_.slots_for(l) / layers[arena_.cls(l)];
+    const auto n = static_cast<int>(std::max<int64_t>(1, std::min({share, kFakeBytes / bytes + 1, int64_t{table_.n_expert}})));
+    for (int e = 0; e < n; ++e) {
+      int32_t evicted = -1;
+      const int slot = arena_.claim(l, false, evicted);
+      for (const SlotLayout::Extent& x : layout_[static_cast<size_t>(l)].extents) {
+        const Part p = table_.part(l, e, x.first_part);
+        source_.read(p.file, p.offset, x.bytes, arena_.data(slot) + x.at, l, e);
+      }
+      entry_[key_of(l, e)].slot = slot;
+    }
+    fake_experts_.push_back(n);
+  }
 }
 
 Stream::~Stream() {
@@ -301,6 +309,16 @@ Counters Stream::counters() const {
   return count_;
 }
 
+std::vector<double> Stream::popularity() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return arena_.shares();
+}
+
+void Stream::set_popularity(const std::vector<double>& shares) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  arena_.set_shares(shares);
+}
+
 std::vector<double> Stream::exposed_by_layer() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return exposed_;
@@ -361,7 +379,7 @@ bool Stream::take(size_t& key) {
   return false;
 }
 
-void Stream::read_loop() {
+void Stream::read_loop(int reader) {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     size_t key = 0;
@@ -387,6 +405,10 @@ void Stream::read_loop() {
       error = std::current_exception();
     }
     const double took = seconds_since(start);
+    if (trace_) {
+      const double now = trace_->now();
+      trace_->add({"read", reader, now - took, now, layer, expert, -1, bytes});
+    }
 
     lock.lock();
     count_.reads += reads;
@@ -466,8 +488,7 @@ void Groups::next(Step& step) {
     Expert x;
     x.id = experts_[i];
     for (int p = 0; p < kParts; ++p)
-      x.part[p] = stream_.config_.fake ? stream_.fake_parts_[static_cast<size_t>(layer_)][static_cast<size_t>(p)]
-                                       : stream_.part(stream_.key_of(layer_, experts_[i]), p);
+      x.part[p] = stream_.part(stream_.key_of(layer_, stream_.config_.fake ? x.id % stream_.fake_experts_[static_cast<size_t>(layer_)] : x.id), p);
     step.experts.push_back(x);
   };
   if (left_ == 0) {
@@ -501,6 +522,10 @@ void Groups::next(Step& step) {
     const double s = seconds_since(start);
     stream_.count_.exposed_seconds += s;
     stream_.exposed_[static_cast<size_t>(layer_)] += s;
+    if (stream_.trace_) {
+      const double now = stream_.trace_->now();
+      stream_.trace_->add({"wait", 0, now - s, now, layer_, -1, -1, 0});
+    }
   }
 }
 

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/cancel.h"
+#include "base/trace.h"
 #include "stream/arena.h"
 #include "stream/expert_table.h"
 #include "stream/source.h"
@@ -58,7 +59,7 @@ struct StreamConfig {
   int io_threads = 4;
   Guess guess = Guess::Router;
   int guess_min = 1;    // tokens that must be predicted for an expert
-  bool fake = false;    // every expert counts as present; the bytes are those of one expert per layer
+  bool fake = false;    // every expert counts as present; the bytes are those of some, read at the start
 };
 
 struct Expert {
@@ -102,7 +103,8 @@ class Groups {
 
 class Stream {
  public:
-  Stream(Source& source, const ExpertTable& table, const ArenaPlan& arena, MemoryPlan& memory, const StreamConfig& config);
+  Stream(Source& source, const ExpertTable& table, const ArenaPlan& arena, MemoryPlan& memory, const StreamConfig& config,
+         Trace* trace = nullptr);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -115,6 +117,11 @@ class Stream {
   std::unique_ptr<Groups> at_layer(int layer, int64_t next_rows, Cancel* cancel);
   // The sweep was given up: queued reads are taken back, what was read stays as idle experts.
   void abandon();
+
+  // How popular each expert is: the share of rows that use it, [layers * experts]. Learnt from every pass; what an earlier
+  // run learnt can be given back before the first sweep.
+  std::vector<double> popularity() const;
+  void set_popularity(const std::vector<double>& shares);
 
   Counters counters() const;
   std::vector<double> exposed_by_layer() const;
@@ -136,6 +143,7 @@ class Stream {
 
   size_t key_of(int layer, int expert) const { return static_cast<size_t>(layer) * static_cast<size_t>(table_.n_expert) + static_cast<size_t>(expert); }
   const std::byte* part(size_t key, int i) const;
+  void fill_fake();
   // All below: called with the lock held.
   void ask(int layer, int expert);
   void queue(size_t key, bool urgent);
@@ -147,14 +155,14 @@ class Stream {
   void let_go(size_t key);  // an active expert is not needed any more
   int slot_for(size_t key, bool urgent);
   bool take(size_t& key);
-  void read_loop();
+  void read_loop(int reader);
 
   Source& source_;
   const ExpertTable& table_;
   StreamConfig config_;
+  Trace* trace_;
   std::vector<SlotLayout> layout_;  // [layer]
-  Pages fake_memory_;
-  std::vector<std::vector<const std::byte*>> fake_parts_;  // [layer][part]
+  std::vector<int> fake_experts_;   // [layer] experts that stand for all
 
   mutable std::mutex mutex_;
   std::condition_variable work_, landed_;

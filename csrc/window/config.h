@@ -12,7 +12,7 @@ struct EngineConfig {
   std::string backend = "cpu";       // "cpu", "reference"
   std::string isa = "auto";
   int64_t context = 0;               // tokens, 0 = automatic
-  int64_t prompt_chunk = 1024;       // rows that go through a mixer together
+  int64_t prompt_chunk = 0;          // rows that go through a mixer together, 0 = automatic
   int64_t prompt_sweep = 0;          // rows that go through a layer's experts together, 0 = automatic
   double arena_gb = 0;               // 0 = automatic; in units of 1e9 bytes
   int64_t arena_slots = 0;           // 0 = from arena_gb
@@ -25,6 +25,7 @@ struct EngineConfig {
   bool stream_fake = false;          // experts count as present: times the arithmetic, results mean nothing
   int qsa_ratio = 0;                 // 0 = as the file says
   std::string dump_moe;              // folder, "" = no dump
+  std::string trace;                 // file for what ran when, "" = none
   bool profile = false;              // time every op (cpu/profile.h)
   double ram_gb = 0;                 // memory to plan for, 0 = what is available now
   // Faults for tests (stream/source.h).

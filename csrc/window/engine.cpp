@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "model/qwen4exp.h"
 #include "quant/quant.h"
+#include "window/damage.h"
 #include "window/dump.h"
 
 namespace strata::window {
@@ -19,6 +20,10 @@ using program::Frame;
 using program::Scope;
 
 namespace {
+
+constexpr double kSweepSeconds = 120;  // of computation, for an automatic sweep at most
+constexpr double kUsualShare = 0.4;    // of the machine's peak, before a prompt was timed
+constexpr int64_t kTimedRows = 256;    // fewer rows say little about the speed of a long prompt
 
 uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -61,7 +66,7 @@ namespace {
 
 program::Program program_of(const model::Model& m, const EngineConfig& c) {
   const bool f16 = c.kv_type == "f16" || (c.kv_type == "auto" && c.activations != "f32");
-  return model::build_program(m, {f16 ? DType::f16 : DType::f32, c.prompt_pred == 1 && !c.stream_fake});
+  return model::build_program(m, {f16 ? DType::f16 : DType::f32, c.prompt_pred == 1});
 }
 
 uint64_t memory_for(const EngineConfig& c) { return c.ram_gb > 0 ? static_cast<uint64_t>(c.ram_gb * 1e9) : available_memory(); }
@@ -107,7 +112,8 @@ Engine::Engine(const std::string& path, const EngineConfig& config, Cancel* canc
   sc.guess = static_cast<stream::Guess>(c.prompt_pred);
   sc.guess_min = c.prompt_pred_min;
   sc.fake = c.stream_fake;
-  stream_ = std::make_unique<stream::Stream>(*source_, table_, plan_.arena, plan_.memory, sc);
+  if (!c.trace.empty()) trace_ = std::make_unique<Trace>(c.trace, c.io_threads);
+  stream_ = std::make_unique<stream::Stream>(*source_, table_, plan_.arena, plan_.memory, sc, trace_.get());
 }
 
 // The scope's buffers, one after another in one piece of memory.
@@ -138,8 +144,20 @@ void Engine::allocate(Scope scope) {
 std::vector<std::string> Engine::warnings() const {
   std::vector<std::string> all = model_.warnings;
   all.insert(all.end(), source_->warnings().begin(), source_->warnings().end());
+  const model::HParams& hp = model_.hp;
+  const int64_t token = int64_t{hp.n_layer} * hp.n_expert_used, slots = stream_->slots();
+  if (slots < token && !stream_->fake())
+    all.push_back("the arena holds " + std::to_string(slots) + " experts, one token uses " + std::to_string(token) +
+                  ": every token reads most of its experts again; more memory (arena_gb, ram_gb) helps decoding most");
   if (stream_->fake()) all.push_back("STREAM_FAKE: no expert is read; times are real, every result is meaningless");
   return all;
+}
+
+void Engine::set_popularity(const std::vector<double>& shares) {
+  const size_t n = static_cast<size_t>(model_.hp.n_layer) * static_cast<size_t>(model_.hp.n_expert);
+  if (shares.size() != n) throw InputError("popularity has " + std::to_string(shares.size()) + " values; the model has " + std::to_string(n) + " experts");
+  if (!std::all_of(shares.begin(), shares.end(), [](double s) { return s >= 0 && s <= 1; })) throw InputError("a popularity is not between 0 and 1");
+  stream_->set_popularity(shares);
 }
 
 std::unique_ptr<Session> Engine::new_session() {
@@ -155,6 +173,8 @@ void Engine::decode_ngrams(const Sweep& sweep, const Frame& f, cpu::TapSink* tap
   auto* e = buffer<float>(program_.ngram);
   for (size_t i = 0; i < n; ++i)
     quant::dequantize_row(table.type, ngram_raw_ + (first + i) * table.row_bytes, e + i * static_cast<size_t>(table.cols), table.cols);
+  if (!backend_->all_finite(e, static_cast<int64_t>(n) * table.cols))
+    for (size_t i = 0; i < n; ++i) check_table_row(files_, table, sweep.ngram_rows[first + i], e + i * static_cast<size_t>(table.cols));
   stats.table_rows += n;
   if (taps && taps->wants("ple_rows", ple.layer)) {
     const std::vector<int32_t> narrow(sweep.ngram_rows.begin() + static_cast<std::ptrdiff_t>(first),
@@ -220,6 +240,17 @@ void Engine::expert_pass(Sweep& sweep, int layer, int64_t next_rows, cpu::TapSin
   }
 }
 
+// The first time that one of n results is not finite in a call, the weights they came from are searched for the cause; an
+// overflow of sound weights is only noted.
+void Engine::look_for_damage(const Sweep& sweep, int layer, const float* x, int64_t n, PrefillStats& stats, Cancel& cancel) {
+  if (stats.not_finite_layer >= 0 || stats.fake || backend_->all_finite(x, n)) return;
+  stats.not_finite_layer = layer;
+  std::vector<int> experts;
+  for (int e = 0; e < model_.hp.n_expert && layer < model_.hp.n_layer; ++e)
+    if (sweep.first[static_cast<size_t>(e)] < sweep.first[static_cast<size_t>(e) + 1]) experts.push_back(e);
+  find_damage(files_, model_, layer, experts, cancel);
+}
+
 // One sweep: all layers, each chunk by chunk through the mixer, then all rows through the layer's experts.
 void Engine::run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const std::function<void(int, int64_t)>& report,
                        cpu::TapSink* taps, PrefillStats& stats, Cancel& cancel) {
@@ -247,16 +278,21 @@ void Engine::run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const 
     sweep.ngram_rows = ngram_rows(hp.ple, session.recent(), sweep.tokens);
     if (plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_, true);
   }
-  each_chunk([&](const Frame& f, int64_t) { backend_->run(program_.embed, f, bindings_, taps, &cancel); });
+  each_chunk([&](const Frame& f, int64_t chunk) {
+    const Trace::Span span(trace_.get(), "embed", -1, static_cast<int>(chunk - 1));
+    backend_->run(program_.embed, f, bindings_, taps, &cancel);
+  });
   for (int layer = 0; layer < hp.n_layer; ++layer) {
     if (layer == hp.ple.layer) {  // joined where the rows are needed
       if (!plan_.config.ple_async) gather_->start(sweep.ngram_rows, ngram_raw_, false);
-      gather_->join();
+      const Trace::Span span(trace_.get(), "n-gram rows", layer);
+      gather_->join(cancel);
       stats.table_reads += gather_->reads();
       stats.table_bytes += gather_->bytes();
       stats.table_wait_seconds += gather_->waited_seconds();
     }
     each_chunk([&](const Frame& f, int64_t chunk) {
+      const Trace::Span span(trace_.get(), "mixer", layer, static_cast<int>(chunk - 1));
       if (layer == hp.ple.layer) decode_ngrams(sweep, f, taps, stats);
       backend_->run(program_.mixer[static_cast<size_t>(layer)], f, bindings_, taps, &cancel);
       const auto n = static_cast<size_t>(f.rows * hp.n_expert_used);
@@ -266,10 +302,31 @@ void Engine::run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const 
       stream_->note(layer, f.rows, {ids, n}, guesses);
       report(layer, chunk);
     });
+    const Trace::Span span(trace_.get(), "experts", layer);
     expert_pass(sweep, layer, layer + 1 == hp.n_layer ? next_rows : 0, taps, cancel);
+    look_for_damage(sweep, layer, buffer<float>(program_.moe_out), sweep.rows() * hp.hidden, stats, cancel);
     backend_->run(program_.experts[static_cast<size_t>(layer)], whole, bindings_, taps, &cancel);
     report(layer + 1, 0);
   }
+}
+
+// Rows of the next sweep. A sweep that is given up is work lost, so an automatic one takes a minute or two at most, however
+// much memory there is.
+int64_t Engine::sweep_rows(int64_t left) {
+  const EngineConfig& c = plan_.config;
+  int64_t rows = std::min(c.prompt_sweep, left);
+  if (!plan_.auto_sweep || rows <= c.prompt_chunk) return rows;
+  if (rows_per_second_ == 0) {
+    const model::HParams& hp = model_.hp;
+    double macs = 0;  // of a row: each resident matrix once, and its experts
+    for (size_t i = 0; i < model_.weights.size(); ++i)
+      if (static_cast<int>(i) != model_.token_embd && static_cast<int>(i) != model_.output)
+        macs += static_cast<double>(model_.weights[i].rows) * static_cast<double>(model_.weights[i].cols);
+    macs += 3.0 * hp.n_layer * hp.n_expert_used * static_cast<double>(hp.hidden) * static_cast<double>(hp.expert_width);
+    rows_per_second_ = kUsualShare * 1e9 * backend_->quick_integer_peak() / macs;
+  }
+  const auto affordable = static_cast<int64_t>(rows_per_second_ * kSweepSeconds) / c.prompt_chunk * c.prompt_chunk;
+  return std::min(rows, std::max(affordable, c.prompt_chunk));
 }
 
 PrefillStats Engine::prefill(Session& session, std::span<const int32_t> tokens, LogitsMode mode, float* logits,
@@ -308,15 +365,20 @@ PrefillStats Engine::prefill(Session& session, std::span<const int32_t> tokens, 
   try {
     for (int64_t done = 0; done < total;) {
       Sweep sweep;
-      sweep.tokens = tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(std::min(c.prompt_sweep, total - done)));
+      sweep.tokens = tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(sweep_rows(total - done)));
       sweep.position = session.position();
+      const auto sweep_start = std::chrono::steady_clock::now();
+      const double waited = stream_->counters().exposed_seconds;
       const int64_t after = done + sweep.rows(), n_chunk = (sweep.rows() + c.prompt_chunk - 1) / c.prompt_chunk;
       const auto report = [&](int layer, int64_t chunk) {
         cancel.poll();
         if (!progress) return;
         progress({layer, hp.n_layer, chunk, n_chunk, done, total, sweep.rows(), seconds_since(start), stream_->counters() - before});
       };
-      run_sweep(session, sweep, std::min(c.prompt_sweep, total - after), report, taps, stats, cancel);
+      run_sweep(session, sweep, total > after ? sweep_rows(total - after) : 0, report, taps, stats, cancel);
+      if (sweep.rows() >= std::min(kTimedRows, c.prompt_chunk))
+        rows_per_second_ = static_cast<double>(sweep.rows()) /
+                           std::max(1e-6, seconds_since(sweep_start) - (stream_->counters().exposed_seconds - waited));
 
       // The head runs on the rows whose logits are wanted, and writes to the caller's memory.
       int64_t row = mode == LogitsMode::All ? 0 : mode == LogitsMode::Last && after == total ? sweep.rows() - 1 : sweep.rows();
@@ -327,7 +389,9 @@ PrefillStats Engine::prefill(Session& session, std::span<const int32_t> tokens, 
         f.position = sweep.position + row;
         float* to = mode == LogitsMode::All ? logits + (done + row) * hp.n_vocab : logits;
         bindings_.base[static_cast<size_t>(program_.logits)] = reinterpret_cast<std::byte*>(to);
+        const Trace::Span span(trace_.get(), "head");
         backend_->run(program_.head, f, bindings_, taps, &cancel);
+        look_for_damage(sweep, hp.n_layer, to, f.rows * hp.n_vocab, stats, cancel);
         row += f.rows;
       }
       session.commit(sweep.tokens.data(), sweep.rows());
@@ -341,6 +405,11 @@ PrefillStats Engine::prefill(Session& session, std::span<const int32_t> tokens, 
     if (gather_) gather_->abandon();
     throw;
   }
+  if (total > kTimedRows) {  // a prompt's memory goes back to the system; single tokens need next to nothing of it
+    sweep_pages_.discard();
+    chunk_pages_.discard();
+  }
+  if (trace_) trace_->flush();
   stats.tokens = total;
   stats.seconds = seconds_since(start);
   stats.experts = stream_->counters() - before;

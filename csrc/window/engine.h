@@ -13,6 +13,7 @@
 
 #include "base/cancel.h"
 #include "base/memory.h"
+#include "base/trace.h"
 #include "cpu/backend.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
@@ -44,6 +45,7 @@ struct PrefillStats {
   std::vector<double> exposed_by_layer;  // seconds
   uint64_t table_rows = 0, table_reads = 0, table_bytes = 0;  // n-gram rows wanted, system reads, bytes they moved
   double table_wait_seconds = 0;
+  int not_finite_layer = -1;             // first layer whose experts' sum held NaN or infinity, n_layer: the logits; -1 none
   bool fake = false;                     // experts were not read: the numbers mean nothing
 };
 
@@ -61,6 +63,11 @@ class Engine {
   // the sweep began, its first tokens (those of finished sweeps) kept.
   PrefillStats prefill(Session& session, std::span<const int32_t> tokens, LogitsMode mode, float* logits,
                        const std::function<void(const Progress&)>& progress, cpu::TapSink* taps, Cancel& cancel);
+
+  // Share of rows that use each expert, [layers, experts]: of what this engine ran, and of what it was given before that.
+  // Throws InputError for another size, or values outside 0 to 1.
+  std::vector<double> popularity() const { return stream_->popularity(); }
+  void set_popularity(const std::vector<double>& shares);
 
   const model::Model& model() const { return model_; }
   const gguf::FileSet& files() const { return files_; }
@@ -80,6 +87,8 @@ class Engine {
   void allocate(program::Scope scope);
   void decode_ngrams(const Sweep& sweep, const program::Frame& frame, cpu::TapSink* taps, PrefillStats& stats);
   void expert_pass(Sweep& sweep, int layer, int64_t next_rows, cpu::TapSink* taps, Cancel& cancel);
+  int64_t sweep_rows(int64_t left);
+  void look_for_damage(const Sweep& sweep, int layer, const float* x, int64_t n, PrefillStats& stats, Cancel& cancel);
   void run_sweep(Session& session, Sweep& sweep, int64_t next_rows, const std::function<void(int, int64_t)>& report, cpu::TapSink* taps,
                  PrefillStats& stats, Cancel& cancel);
 
@@ -89,6 +98,7 @@ class Engine {
   stream::ExpertTable table_;
   Plan plan_;
   std::unique_ptr<cpu::Backend> backend_;
+  std::unique_ptr<Trace> trace_;  // outlives the stream, whose readers write to it
   std::unique_ptr<stream::Source> source_;
   std::unique_ptr<stream::Stream> stream_;
   std::unique_ptr<NgramGather> gather_;
@@ -97,6 +107,7 @@ class Engine {
   float* h_ = nullptr;             // [sweep rows * K, width]
   float* yr_ = nullptr;            // [sweep rows * K, hidden] each chosen expert's output row; only when dumping
   std::byte* ngram_raw_ = nullptr; // [sweep rows, heads] rows of the n-gram table in the file's format
+  double rows_per_second_ = 0;     // of the computation; 0 = no prompt was run yet
   std::mutex lock_;
   std::atomic<std::thread::id> owner_{};
 };

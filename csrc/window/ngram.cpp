@@ -12,6 +12,7 @@ namespace {
 
 // Rows nearer than a page are read together: the drive moves whole pages anyway.
 constexpr uint64_t kPage = 4096, kMostTogether = 65536;
+constexpr size_t kThreads = 8, kLeastPieces = 4;  // readers at most; pieces that a reader is worth
 
 }  // namespace
 
@@ -42,60 +43,82 @@ std::vector<int64_t> ngram_rows(const model::NgramParams& ple, std::span<const i
   return rows;
 }
 
-NgramGather::NgramGather(const std::vector<File>& files, const model::Weight& table) : files_(files), table_(table) {}
+NgramGather::NgramGather(const std::vector<File>& files, const model::Weight& table) : file_(files[table.where.file]), table_(table) {}
 
 NgramGather::~NgramGather() { abandon(); }
 
-void NgramGather::start(std::vector<int64_t> rows, std::byte* raw, bool async) {
+// A drive wants many such small reads at once: one after another they take its latency each.
+void NgramGather::start(const std::vector<int64_t>& rows, std::byte* raw, bool async) {
   abandon();
   stop_ = false;
-  reads_ = bytes_ = 0;
+  next_ = 0;
   waited_ = 0;
-  const auto run = [this, raw](const std::vector<int64_t>& r) {
-    try {
-      gather(r, raw);
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-  };
-  if (async)
-    thread_ = std::thread([run, r = std::move(rows)] { run(r); });
-  else
-    run(rows);
+  rows_ = rows;
+  raw_ = raw;
+  cut();
+  const size_t threads = async ? std::min(kThreads, (pieces_.size() + kLeastPieces - 1) / kLeastPieces) : 0;
+  running_ = threads;
+  for (size_t i = 0; i < threads; ++i)
+    threads_.emplace_back([this] {
+      read_pieces();
+      const std::lock_guard<std::mutex> lock(mutex_);
+      --running_;
+      ended_.notify_all();
+    });
+  if (!async) read_pieces();
 }
 
-void NgramGather::join() {
+void NgramGather::join(Cancel& cancel) {
   const auto start = std::chrono::steady_clock::now();
-  if (thread_.joinable()) thread_.join();
+  for (std::unique_lock<std::mutex> lock(mutex_); running_ > 0;) {
+    ended_.wait_for(lock, std::chrono::milliseconds(20));
+    lock.unlock();
+    cancel.poll();
+    lock.lock();
+  }
+  for (std::thread& t : threads_) t.join();
+  threads_.clear();
   waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void NgramGather::abandon() {
   stop_ = true;
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& t : threads_) t.join();
+  threads_.clear();
   error_ = nullptr;
 }
 
-void NgramGather::gather(const std::vector<int64_t>& rows, std::byte* raw) {
-  const uint64_t row_bytes = table_.row_bytes;
-  const File& file = files_[table_.where.file];
-  std::vector<size_t> order(rows.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rows[a] < rows[b]; });
-  std::vector<std::byte> together;
-  const auto offset = [&](size_t i) { return static_cast<uint64_t>(rows[order[i]]) * row_bytes; };
-  for (size_t i = 0; i < order.size();) {
-    if (stop_) return;
-    const uint64_t first = offset(i);
+void NgramGather::cut() {
+  order_.resize(rows_.size());
+  std::iota(order_.begin(), order_.end(), size_t{0});
+  std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) { return rows_[a] < rows_[b]; });
+  pieces_.clear();
+  bytes_ = 0;
+  const uint64_t row = table_.row_bytes;
+  for (size_t i = 0; i < order_.size(); i = pieces_.back().end) {
     size_t end = i + 1;
-    while (end < order.size() && offset(end) < offset(end - 1) + row_bytes + kPage && offset(end) + row_bytes - first <= kMostTogether) ++end;
-    const uint64_t bytes = offset(end - 1) + row_bytes - first;
-    together.resize(bytes);
-    file.read_exact(together.data(), bytes, table_.where.offset + first);
-    ++reads_;
-    bytes_ += bytes;
-    for (; i < end; ++i) std::memcpy(raw + order[i] * row_bytes, together.data() + (offset(i) - first), row_bytes);
+    while (end < order_.size() && offset(end) < offset(end - 1) + row + kPage && offset(end) + row - offset(i) <= kMostTogether) ++end;
+    pieces_.push_back({i, end});
+    bytes_ += offset(end - 1) + row - offset(i);
+  }
+}
+
+void NgramGather::read_pieces() {
+  try {
+    std::vector<std::byte> together;
+    for (size_t n = next_++; n < pieces_.size() && !stop_; n = next_++) {
+      const Piece& p = pieces_[n];
+      const uint64_t first = offset(p.begin);
+      together.resize(offset(p.end - 1) + table_.row_bytes - first);
+      file_.read_exact(together.data(), together.size(), table_.where.offset + first);
+      for (size_t i = p.begin; i < p.end; ++i)
+        std::memcpy(raw_ + order_[i] * table_.row_bytes, together.data() + (offset(i) - first), table_.row_bytes);
+    }
+  } catch (...) {
+    stop_ = true;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!error_) error_ = std::current_exception();
   }
 }
 

@@ -15,13 +15,16 @@ using program::Scope;
 
 namespace {
 
-constexpr int64_t kAutoContext = 32768;
+constexpr int64_t kAutoContext = 32768, kLeastContext = 4096, kLeastChunk = 256;  // automatic sizes, most and least
 constexpr int64_t kAutoSweep = 16384;  // rows at most: a cancelled sweep is work lost
 constexpr double kHeadroom = 0.1;      // of the available memory, left to others when the arena is sized automatically
 
 // Python with its libraries, and the vocabulary as it is read and held by the tokenizer: measured peaks. This memory is
 // not taken through the plan, but it is the process's all the same.
 constexpr uint64_t kProcess = 40'000'000, kPerToken = 1000;
+
+// A longer chunk reads each layer's experts for more rows, and takes more memory.
+int64_t chunk_for(uint64_t available) { return available >= 96e9 ? 4096 : available >= 24e9 ? 2048 : 1024; }
 
 uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -58,6 +61,7 @@ uint64_t sweep_bytes(const model::Model& m, const program::Program& p, const Pla
 stream::ExpertTable expert_table(const model::Model& m) {
   stream::ExpertTable t;
   t.n_expert = m.hp.n_expert;
+  t.n_used = m.hp.n_expert_used;
   for (const model::Layer& l : m.layers) {
     stream::ExpertTable::LayerParts parts;
     const model::ExpertMatrix* matrices[stream::kParts] = {&l.experts.gate, &l.experts.up, &l.experts.down};
@@ -89,7 +93,7 @@ Plan make_plan(const model::Model& model, const program::Program& program, const
   one_of("kv_type", c.kv_type, {"auto", "f16", "f32"});
   one_of("backend", c.backend, {"cpu", "reference"});
   one_of("direct_io", c.direct_io, {"auto", "on", "off"});
-  in_range("prompt_chunk", c.prompt_chunk, 1, 65536);
+  in_range("prompt_chunk", c.prompt_chunk, 0, 65536);
   in_range("prompt_sweep", c.prompt_sweep, 0, 1 << 20);
   in_range("threads", c.threads, 0, 1024);
   in_range("io_threads", c.io_threads, 1, 256);
@@ -102,32 +106,56 @@ Plan make_plan(const model::Model& model, const program::Program& program, const
   if (c.arena_gb > 0 && c.arena_slots > 0) throw ConfigError("arena_slots", std::to_string(c.arena_slots), "0 when arena_gb is given");
   if (c.threads == 0) c.threads = allowed_cpus();
   if (c.kv_type == "auto") c.kv_type = c.activations == "f32" ? "f32" : "f16";
-  if (c.context == 0) c.context = std::min(hp.context_length, kAutoContext);
-  c.prompt_chunk = std::min(c.prompt_chunk, c.context);
   if (hp.ple.layer >= 0) plan.ngram_row_bytes = static_cast<uint64_t>(hp.ple.heads()) * model.ple_table.row_bytes;
 
-  MemoryPlan& m = plan.memory;
-  m.add(kProcessLine, kProcess + kPerToken * static_cast<uint64_t>(hp.n_vocab));
-  m.add(kWeightLine, cpu::Backend::weight_bytes(model, program));
-  m.add(kStateLine, Session::state_bytes(program));
-  m.add(kCacheLine, Session::cache_bytes(program, c.context));
-  m.add(kScratchLine, cpu::Backend::scratch_bytes(model, program, c.threads, c.prompt_chunk, c.context));
+  // Automatic context and chunk: the largest that leave the arena what was asked for, or two layers' experts (one in use,
+  // one being read). First the chunk gives way, then the context.
+  const stream::ExpertTable table = expert_table(model);
   const double usable = available ? (1 - kHeadroom) * static_cast<double>(available) : 0;
+  const bool auto_context = c.context == 0, auto_chunk = c.prompt_chunk == 0;
+  if (auto_context) c.context = std::min(hp.context_length, kAutoContext);
+  if (auto_chunk) c.prompt_chunk = chunk_for(available);
+  uint64_t slot = 0;
+  for (int l = 0; l < hp.n_layer; ++l) slot = std::max(slot, stream::slot_layout(table, l, stream::Source::kAlignment).bytes);
+  const double slots = c.arena_slots > 0 ? static_cast<double>(c.arena_slots) : 1.0 * hp.n_expert * std::min(2, hp.n_layer);
+  const double arena = c.arena_gb > 0 ? c.arena_gb * 1e9 : static_cast<double>(slot) * slots;
+  const auto lines = [&](int64_t chunk, int64_t sweep) {
+    MemoryPlan m;
+    m.add(kProcessLine, kProcess + kPerToken * static_cast<uint64_t>(hp.n_vocab));
+    m.add(kWeightLine, cpu::Backend::weight_bytes(model, program));
+    m.add(kStateLine, Session::state_bytes(program));
+    m.add(kCacheLine, Session::cache_bytes(program, c.context));
+    m.add(kScratchLine, cpu::Backend::scratch_bytes(model, program, c.threads, chunk, c.context));
+    m.add(kSweepLine, sweep_bytes(model, program, plan, sweep));
+    m.add(kChunkLine, buffer_bytes(program, Scope::Chunk, chunk));
+    return m;
+  };
+  const auto chunk = [&] { return std::min(c.prompt_chunk, c.context); };
+  const auto least_total = [&] { return static_cast<double>(lines(chunk(), c.prompt_sweep ? c.prompt_sweep : chunk()).total()); };
+  while (available && least_total() + arena > usable) {
+    if (auto_chunk && c.prompt_chunk > kLeastChunk)
+      c.prompt_chunk /= 2;
+    else if (auto_context && c.context > kLeastContext)
+      c.context /= 2;
+    else
+      break;
+  }
+  c.prompt_chunk = chunk();
 
-  if (c.prompt_sweep == 0) {
+  plan.auto_sweep = c.prompt_sweep == 0;
+  if (plan.auto_sweep) {
     // An eighth of what is left goes to the sweep: every doubling of it halves what a long prompt reads.
-    const double left = usable - static_cast<double>(m.total() + buffer_bytes(program, Scope::Chunk, c.prompt_chunk));
+    const double left = usable - static_cast<double>(lines(c.prompt_chunk, 0).total());
     const double per_row = static_cast<double>(sweep_bytes(model, program, plan, 1024)) / 1024;
     const auto rows = static_cast<int64_t>(std::min(left / 8 / per_row, static_cast<double>(kAutoSweep)));
     c.prompt_sweep = std::max(c.prompt_chunk, rows / c.prompt_chunk * c.prompt_chunk);
   }
   c.prompt_sweep = std::min(c.prompt_sweep, c.context);
   c.prompt_chunk = std::min(c.prompt_chunk, c.prompt_sweep);
-  m.add(kSweepLine, sweep_bytes(model, program, plan, c.prompt_sweep));
-  m.add(kChunkLine, buffer_bytes(program, Scope::Chunk, c.prompt_chunk));
+  plan.memory = lines(c.prompt_chunk, c.prompt_sweep);
+  MemoryPlan& m = plan.memory;
 
   // The arena: at least one token's experts in every size class.
-  const stream::ExpertTable table = expert_table(model);
   const int least = hp.n_expert_used;
   const stream::ArenaPlan smallest = stream::plan_arena(table, 1, 0, least, stream::Source::kAlignment);
   if (c.arena_slots > 0) {
@@ -143,6 +171,8 @@ Plan make_plan(const model::Model& model, const program::Program& program, const
   }
   c.arena_slots = plan.arena.total();
   c.arena_gb = static_cast<double>(plan.arena.bytes) / 1e9;
+  if (c.stream_fake)  // each layer computes with experts of its own
+    plan.arena = stream::plan_arena(table, c.arena_slots, 0, std::max(least, hp.n_layer), stream::Source::kAlignment);
   m.add(stream::kArenaLine, plan.arena.bytes);
   if (available && m.total() > available)
     throw OutOfMemoryPlanError("the memory plan needs " + gb(static_cast<double>(m.total())) + ", " + gb(static_cast<double>(available)) +

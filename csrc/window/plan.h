@@ -22,6 +22,7 @@ struct Plan {
   stream::ArenaPlan arena;
   MemoryPlan memory;
   uint64_t available = 0;     // bytes it was made for, 0 = unknown
+  bool auto_sweep = false;    // prompt_sweep is what memory has room for; a sweep may be shorter to cost less time
   uint64_t ngram_row_bytes = 0;  // of one token's table rows, as they lie in the file
 };
 

@@ -32,6 +32,12 @@ class Engine:
     def plan(self) -> list[tuple[str, int]]:
         """Lines of the memory plan with their bytes."""
 
+    def popularity(self) -> NDArray[np.float64]:
+        """Share of rows that use each expert, [layers, experts]: learnt so far."""
+
+    def set_popularity(self, shares: ArrayLike) -> None:
+        """What an earlier run learnt. Raises InputError for another size or values outside 0 to 1."""
+
     def profile(self) -> list[tuple[str, str, int, float, float, float]]:
         """(op, kernel, count, seconds, multiply-adds, weight bytes) since the last call; needs config "profile"."""
 
@@ -55,9 +61,9 @@ class Engine:
         progress gets layer (layers of this sweep that are done), n_layer, chunk and n_chunk (of the sweep),
         tokens_done (of finished sweeps), tokens, sweep_tokens, seconds and the counters. An exception raised in it, or
         KeyboardInterrupt, stops the call and leaves the session where the sweep began. The stats: tokens, chunks,
-        sweeps, seconds, tokens_per_second, exposed_by_layer, stream_fake, table_rows, table_reads, table_bytes,
-        table_wait_seconds and the counters. The counters: lookups, resident, ahead, missed, late, issued, used, wasted,
-        cancelled, pending, reads, bytes_read, read_seconds, exposed_seconds. taps, a dict, takes
+        sweeps, seconds, tokens_per_second, exposed_by_layer, stream_fake, not_finite_layer, table_rows, table_reads,
+        table_bytes, table_wait_seconds and the counters. The counters: lookups, resident, ahead, missed, late, issued,
+        used, wasted, cancelled, pending, reads, bytes_read, read_seconds, exposed_seconds. taps, a dict, takes
         intermediates by name, as tests/oracle/README.md names them, [T, columns] each.
         """
 

@@ -8,6 +8,7 @@ import math
 import operator
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from typing import Any, Literal, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from strata import _core
+from strata import _core, popularity
 from strata.config import Config
 from strata.errors import InputError, ModelFormatError
 from strata.progress import ProgressCallback, Reporter, from_core
@@ -38,7 +39,8 @@ class PrefillResult:
     (in memory) + ahead (read before they were asked for) + missed (waited for), issued = used + wasted + cancelled
     + pending (orders to read one), late (of ahead: still on the way), reads, bytes_read, read_seconds (readers at
     work), exposed_seconds (of waiting for experts), exposed_by_layer; of the n-gram table table_rows, table_reads,
-    table_bytes, table_wait_seconds; stream_fake, True when the numbers mean nothing.
+    table_bytes, table_wait_seconds; not_finite_layer, the first whose output overflowed (n_layer: the logits), or None;
+    stream_fake, True when the numbers mean nothing.
     session: stands after the last token; prefill(result.session, more) goes on from there. config: the settings and
     where each came from. effective: the values in force, automatic ones resolved.
     """
@@ -83,6 +85,7 @@ class Model:
         self._core: _core.Engine | None = _core.Engine(os.fsencode(path), config.to_core())
         self._info = dict(self._core.info)
         self._effective = dict(self._core.effective)
+        self._popularity = self._load_popularity()
 
     @property
     def _engine(self) -> _core.Engine:
@@ -149,8 +152,31 @@ class Model:
         """Generates in a new session; arguments as of `generate`."""
         return generate(self, prompt, **arguments)
 
+    def _load_popularity(self) -> Path | None:
+        """Gives the core what earlier runs learnt. The file that this run's experience goes to, None for none."""
+        knob = self.config.popularity
+        if knob == "off" or self.config.stream_fake:
+            return None
+        file = popularity.folder() / (popularity.fingerprint(self.path) + ".npz") if knob == "auto" else Path(knob)
+        shares = popularity.read(file, (self._info["n_layer"], self._info["n_expert"]))
+        if shares is not None:
+            self._engine.set_popularity(shares)
+        return file
+
+    def _keep_popularity(self) -> None:
+        if self._core is None or self._popularity is None:
+            return
+        try:
+            popularity.write(self._popularity, self._core.popularity())
+        except OSError as e:
+            warnings.warn(
+                f"what was learnt about the experts is not kept: {self._popularity}: {e.strerror}", stacklevel=3
+            )
+            self._popularity = None
+
     def close(self) -> None:
         """Frees the model. Its sessions can no longer be used. Closing again does nothing."""
+        self._keep_popularity()
         if self._core is not None:
             core, self._core = self._core, None
             core.close()
@@ -214,6 +240,8 @@ class Session:
         else:
             values, stats = self._run(tokens, kind, progress or None)
         model = self.model
+        if len(tokens) > 1:  # not after every token of a text that is being forced
+            model._keep_popularity()
         return PrefillResult(tokens, values, stats, self, model.config, model.effective)
 
     def generate(

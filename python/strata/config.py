@@ -67,10 +67,9 @@ class Config:
         unit="tokens",
     )
     prompt_chunk: int = _knob(
-        1024,
-        "Rows of a prompt that go through a layer's mixer together. Changes speed and scratch memory; never the "
-        "bits of a result.",
-        low=1,
+        0,
+        "Rows of a prompt that go through a layer's mixer together; 0 = automatic: 1024, from 24 GB of memory 2048, "
+        "from 96 GB 4096, less where memory is short. Changes speed and scratch memory; never the bits of a result.",
         high=65536,
         unit="tokens",
     )
@@ -133,6 +132,12 @@ class Config:
         "Read no experts and compute with what the arena holds: the time without the drive, for measurements. "
         "Changes the results to nonsense; never the work that is done with them.",
     )
+    popularity: str = _knob(
+        "auto",
+        "What earlier runs learnt about how often each expert is used: auto = kept in the user's cache folder, off = "
+        "neither read nor kept, else the path of a file. Changes speed and bytes read; never the bits of a result.",
+        unit="auto, off or a path",
+    )
     direct_io: Literal["auto", "on", "off"] = _knob(
         "auto",
         "Expert reads that bypass the page cache; auto does so where the system can. Changes speed and the memory "
@@ -156,6 +161,12 @@ class Config:
         None,
         "Folder for files of each layer's mixture of experts: inputs, router choice, outputs (docs/dumps.md). Changes "
         "speed and memory; never the bits of a result.",
+        unit="path",
+    )
+    trace: str | None = _knob(
+        None,
+        "File for what ran when: segments, reads, waits, in Chrome's trace format, which Perfetto shows and "
+        "strata explain sums up. Changes speed a little; never the bits of a result.",
         unit="path",
     )
     backend: Literal["cpu", "reference"] = _knob(

@@ -1,12 +1,15 @@
 """Rules that have gone wrong in other engines, each against the numpy reference or what the rule itself says."""
 
+import re
+from typing import ClassVar
+
 import gguf_io
 import numpy as np
 import pytest
 import reference
 import strata
 from engine_cases import block_table, open_engine, path_of, prompt, rewrite, run
-from strata import StrataError
+from strata import ModelFormatError, StrataError
 
 RATIO = 4
 BUDGETS = {"tiny-f32": 32, "small-q8_0": 64}
@@ -111,36 +114,90 @@ class TestTies:
 
 
 class TestNotANumber:
-    """N3: a scale that is NaN in one expert."""
+    """N3: a block scale that is NaN or infinite is named when the block is first used, not at the logits."""
 
-    TENSOR = "blk.1.ffn_down_exps.weight"
+    # model, tensor, expert (None: no expert's), row, block, byte of the scale in its block, bytes of a block
+    PLACES: ClassVar = {
+        "gate": ("small-iq2xs-q2_0", "blk.1.ffn_gate_exps.weight", 2, 7, 0, 0, 74),
+        "up": ("small-iq4_nl", "blk.0.ffn_up_exps.weight", 0, 255, 7, 0, 18),
+        "down": ("small-iq2xs-q2_0", "blk.2.ffn_down_exps.weight", 3, 0, 3, 0, 18),
+        "minimum": ("small-q4_k", "blk.1.ffn_down_exps.weight", 1, 100, 0, 2, 144),
+        "value": ("tiny-f16", "blk.3.ffn_down_exps.weight", 15, 63, 23, 0, 2),
+        "resident": ("small-q8_0", "blk.1.attn_gate.weight", None, 9, 5, 0, 34),
+        "head": ("small-q4_k", "output.weight", None, 511, 0, 0, 144),
+        "table": ("small-q8_0", "per_layer_token_embd.weight", None, None, 0, 0, 34),
+    }
 
-    @pytest.fixture
-    def broken(self, tmp_path):
-        tensor = gguf_io.GGUF(str(path_of("small-q8_0"))).tensors[self.TENSOR]
+    def broken(self, place, value, target):
+        """The file with a half-precision `value` there, the bytes of the tensor before the block, and its row."""
+        name, tensor_name, expert, row, block, at, block_bytes = self.PLACES[place]
+        path = path_of(name)
+        tensor = gguf_io.GGUF(str(path)).tensors[tensor_name]
+        rows = tensor.shape[-2]
+        row_bytes = tensor.raw.size // int(np.prod(tensor.shape[:-1]))
+        if row is None:  # of the table: one that the first token asks for
+            taps = {}
+            engine = open_engine(path)
+            engine.prefill(engine.session(), prompt(name, 40), "none", None, taps)
+            row = int(taps["ple_rows"][0, 3])
+        offset = ((expert or 0) * rows + row) * row_bytes + block * block_bytes
         raw = np.array(tensor.raw)
-        expert = raw.size // 4  # 4 experts
-        raw[3 * expert : 3 * expert + 2] = [0x00, 0x7E]  # F16 NaN: scale of row 0, block 0 of expert 3
-        return rewrite(path_of("small-q8_0"), tmp_path / "nan.gguf", tensors={self.TENSOR: ("Q8_0", raw)})
+        raw[offset + at : offset + at + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
+        return rewrite(path, target, tensors={tensor_name: (tensor.type, raw)}), offset, row
 
-    def test_it_stays_where_it_is(self, broken, tmp_path):
-        """Rows are exact up to the first that chooses the expert; ids and blocks stay in range after it."""
-        ids = prompt("small-q8_0", 120)
-        sound = run("small-q8_0", ids, tmp_path / "dump")
-        first = int(np.argmax((sound.arrays[1, "ids"] == 3).any(1)))
-        assert (sound.arrays[1, "ids"][first] == 3).any()
-        for chunk in (1, 64):
-            got = run(broken, ids, tmp_path / "dump", prompt_chunk=chunk)
-            assert np.isfinite(got.logits[:first]).all() and not np.isfinite(got.logits[first]).any()
-            assert got.logits[:first].tobytes() == sound.logits[:first].tobytes()
-            for layer in range(3):
-                chosen = got.arrays[layer, "ids"]
-                assert chosen.min() >= 0 and chosen.max() < 4
-                assert all(len(set(row)) == 2 for row in chosen.tolist())
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize("place", PLACES)
+    def test_it_is_named(self, place, value, tmp_path):
+        name, tensor, expert, _, block, *_ = self.PLACES[place]
+        path, offset, row = self.broken(place, value, tmp_path / "broken.gguf")
+        where = f"'{tensor}', " + ("" if expert is None else f"expert {expert}, ") + f"row {row}, block {block} "
+        g = gguf_io.GGUF(str(path))
+        start = g.tensors[tensor].raw.ctypes.data - g.buf.ctypes.data
+        for knobs in ({}, {"activations": "f32"}, {"prompt_chunk": 1, "arena_slots": 40}, {"backend": "reference"}):
+            engine = open_engine(path, **knobs)
+            session = engine.session()
+            with pytest.raises(ModelFormatError, match=re.escape(where)) as caught:
+                engine.prefill(session, prompt(name, 40), "all")
+            assert np.isinf(value) or "is NaN" in str(caught.value)  # infinity times a code of 0 is NaN too
+            assert caught.value.offset == start + offset
+            assert 0 <= session.position < 40
 
-    def test_generation_says_so(self, broken):
+    def test_rows_before_it_are_exact(self, tmp_path):
+        """Token by token, all is as in the sound file until the expert is chosen."""
+        name = "small-iq2xs-q2_0"
+        path, *_ = self.broken("down", np.nan, tmp_path / "broken.gguf")
+        ids = prompt(name, 120)
+        sound = run(name, ids, tmp_path / "dump")
+        first = int(np.argmax((sound.arrays[2, "ids"] == 3).any(1)))
+        assert (sound.arrays[2, "ids"][first] == 3).any()
+        engine = open_engine(path, prompt_chunk=1, prompt_sweep=1)
+        session = engine.session()
+        if first:
+            logits, _ = engine.prefill(session, ids[:first], "all")
+            assert logits.tobytes() == sound.logits[:first].tobytes()
+        with pytest.raises(ModelFormatError, match="expert 3"):
+            engine.prefill(session, ids[first:], "none")
+        assert session.position == first
+
+    def test_an_overflow_is_no_damage(self, tmp_path):
+        """Sound weights whose product overflows: no tensor is blamed, ids stay in range, the layer is in the stats."""
+        path = path_of("tiny-f32")
+        tensors = gguf_io.GGUF(str(path)).tensors
+        huge = {}
+        for leaf in ("ffn_up_exps", "ffn_down_exps"):
+            name = f"blk.1.{leaf}.weight"
+            values = tensors[name].raw.view(np.float32) * np.float32(1e30)
+            huge[name] = "F32", values.view(np.uint8)
+        broken = rewrite(path, tmp_path / "huge.gguf", tensors=huge)
+        got = run(broken, prompt("tiny-f32", 30), tmp_path / "dump", prompt_chunk=8)
+        assert got.stats["not_finite_layer"] == 1
+        assert not np.isfinite(got.logits).all()
+        for layer in range(5):
+            ids = got.arrays[layer, "ids"]
+            assert ids.min() >= 0 and ids.max() < 16 and all(len(set(row)) == ids.shape[1] for row in ids.tolist())
         with pytest.raises(StrataError, match="overflowed"), strata.load(broken) as model:
-            model.generate(prompt("small-q8_0", 120), max_new_tokens=2)
+            model.generate(prompt("tiny-f32", 30), max_new_tokens=2)
+        assert run("tiny-f32", prompt("tiny-f32", 30), tmp_path / "dump").stats["not_finite_layer"] is None
 
 
 def test_sessions_leave_nothing_behind():

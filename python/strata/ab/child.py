@@ -23,6 +23,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 
     import strata
 
+    if "popularity" in strata.config.KNOBS:  # a run that learns from the one before is no measurement of its own
+        os.environ.setdefault("STRATA_POPULARITY", "off")
     priority = _raise_priority(job.get("priority", 0))
     rapl = _rapl()
     unknown: list[str] = []

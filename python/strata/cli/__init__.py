@@ -17,6 +17,7 @@ import click
 
 from strata import __version__
 from strata.cli.dump_compare import dump_compare_command
+from strata.cli.explain import explain_command
 from strata.cli.inspect import inspect_command
 from strata.cli.kld import kld_command
 from strata.cli.parity import kernel_parity_command, route_parity_command
@@ -54,6 +55,7 @@ def strata() -> None:
 strata.add_command(prefill_command)
 strata.add_command(run_command)
 strata.add_command(inspect_command)
+strata.add_command(explain_command)
 strata.add_command(dump_compare_command)
 strata.add_command(kld_command)
 strata.add_command(route_parity_command)

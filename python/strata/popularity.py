@@ -1,0 +1,67 @@
+"""What earlier runs learnt about a model: how popular each expert is. Kept in the user's cache folder, by fingerprint.
+
+It decides what is read ahead for the first layer and which experts stay in memory; it never changes a bit of a result.
+A file that is stale, damaged or another model's is as good as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+from numpy.typing import NDArray
+
+VERSION = 1
+HEAD = 1 << 20  # bytes of the file's start that go into the fingerprint: names, sizes, the start of the directory
+SAMPLES, SAMPLE = 16, 4096  # and so many places of so many bytes, evenly spread, that tell fine-tunes apart
+
+
+def folder() -> Path:
+    """Where the files are."""
+    return platformdirs.user_cache_path("strata") / "popularity"
+
+
+def fingerprint(model: Path) -> str:
+    """Names the model by its size and a sample of its bytes (17 reads), wherever it lies. Raises OSError."""
+    size = model.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with model.open("rb") as file:
+        digest.update(file.read(HEAD))
+        for i in range(SAMPLES):
+            file.seek(size * i // SAMPLES)
+            digest.update(file.read(SAMPLE))
+    return digest.hexdigest()[:32]
+
+
+def read(file: Path, shape: tuple[int, int]) -> NDArray[np.float64] | None:
+    """Shares [layers, experts], each in 0 to 1; None when the file is missing, damaged, or of another shape."""
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as data:
+            if int(data["version"]) != VERSION:
+                return None
+            shares = np.asarray(data["shares"], np.float64)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error):
+        return None
+    good = shares.shape == shape and bool(((shares >= 0) & (shares <= 1)).all())
+    return shares if good else None
+
+
+def write(file: Path, shares: NDArray[np.float64]) -> None:
+    """Replaces the file as a whole, so that a reader sees the old one or the new one. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            np.savez_compressed(out, version=np.int64(VERSION), shares=shares.astype(np.float32))
+        os.replace(name, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise

@@ -1,0 +1,79 @@
+"""Automatic sizes: chunk, sweep and context by memory; what gives way when it is short; scratch given back."""
+
+import os
+
+import numpy as np
+import psutil
+import pytest
+from engine_cases import open_engine, prompt
+from strata import Config, OutOfMemoryPlanError, _core, gguf_write, synth
+
+
+@pytest.fixture(scope="module")
+def real_header(tmp_path_factory):
+    """The header of a file of the real model's sizes: 48 layers of 512 experts. Its data is a hole."""
+    path = tmp_path_factory.mktemp("real") / "real.gguf"
+    spec = synth.spec("real")
+    path.write_bytes(gguf_write.header(synth.metadata(spec), synth.tensors(spec)))
+    os.truncate(path, synth.file_bytes(spec))
+    return path
+
+
+def plan(path, ram, **knobs):
+    return _core.memory_plan(path, Config(ram_gb=ram, threads=8, **knobs).to_core())
+
+
+@pytest.mark.parametrize(("ram", "chunk"), [(16, 1024), (23.9, 1024), (24, 2048), (64, 2048), (96, 4096), (128, 4096)])
+def test_chunk_by_memory(real_header, ram, chunk):
+    assert plan(real_header, ram)["config"]["prompt_chunk"] == chunk
+
+
+def test_what_gives_way(real_header):
+    """Chunk, then context give way: 9 GB leave the arena about two layers' experts, 8 GB one."""
+    layer = 512 * 1.4e6  # bytes of experts
+    roomy, tight, least = plan(real_header, 16), plan(real_header, 9), plan(real_header, 8)
+    sizes = [(p["config"]["prompt_chunk"], p["config"]["context"]) for p in (roomy, tight, least)]
+    assert sizes[0] == (1024, 32768) and sizes[2] == (256, 4096)
+    assert sizes[1][0] < 1024 and sizes[1] > sizes[2]
+    for p, layers in ((roomy, 2), (tight, 1.9), (least, 1)):
+        lines = dict(p["lines"])
+        assert sum(lines.values()) <= p["available"] and lines["expert arena"] >= layers * layer
+    asked = plan(real_header, 8, context=32768, prompt_chunk=1024)
+    assert (asked["config"]["context"], asked["config"]["prompt_chunk"]) == (32768, 1024)
+    with pytest.raises(OutOfMemoryPlanError):
+        plan(real_header, 4)
+
+
+def test_a_quick_prompt_is_one_sweep():
+    """An automatic sweep is cut by time only where it would take minutes."""
+    engine = open_engine("demo", prompt_chunk=64, context=4096)
+    _, stats = engine.prefill(engine.session(), prompt("demo", 2000), "none")
+    assert engine.effective["prompt_sweep"] == 4096 and stats["sweeps"] == 1
+
+
+def test_scratch_is_given_back():
+    """Resident memory after a prompt of 3000 tokens is what it was before, less a tenth of the sweep's buffers."""
+    engine = open_engine("demo", prompt_chunk=1024, prompt_sweep=4096, context=4096)
+    lines = dict(engine.plan)
+    scratch = lines["sweep buffers"] + lines["chunk buffers"]
+    session = engine.session()
+    process = psutil.Process()
+    peak = 0
+
+    def look(_):
+        nonlocal peak
+        peak = max(peak, process.memory_info().rss)
+
+    before = process.memory_info().rss
+    engine.prefill(session, prompt("demo", 3000), "none", look)
+    after = process.memory_info().rss
+    assert peak - before > scratch / 2 and peak - after > scratch / 2
+
+
+def test_a_small_arena_is_said():
+    """48 experts of 8 layers, 6 a token: fewer slots than a token's experts."""
+    engine = open_engine("demo", arena_slots=10)
+    used = engine.info["n_expert_used"] * engine.info["n_layer"]
+    assert any(f"one token uses {used}" in w for w in engine.warnings)
+    assert open_engine("demo", arena_slots=used).warnings == []
+    assert np.isfinite(engine.prefill(engine.session(), prompt("demo", 5), "last")[0]).all()
