@@ -20,10 +20,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import profile_report
-from strata import _core
+from strata import _core, profile
 
 
 def token(i: int) -> int:
@@ -133,7 +130,7 @@ def main() -> None:
     if os.environ.get("PKPROF") == "1":
         peak = sides["ours"].engine.peak()  # type: ignore[union-attr]
         for what, rows in profiles.items():
-            print(f"\n{what}\n{profile_report.table(rows, peak)}")
+            print(f"\n{what}\n{profile.table(rows, peak)}")
     if a.json:
         Path(a.json).write_text(json.dumps(out, indent=1))
     if isinstance(sides.get("peer"), Peer):

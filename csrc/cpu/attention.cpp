@@ -42,16 +42,20 @@ void Backend::block_keys(const Call& c) {
   // Raw key of position t >= first * r.
   const auto key = [&](int64_t t) { return t < pos ? before + (t - first * r) * n : raw + (t - pos) * c.stride(kr); };
   const int64_t done = (pos + T) / r;
-  pool_.run(done - first,
-            [&](int64_t i, int) {
-              const int64_t block = first + i;
+  const Rope rope(p.n_rot, p.rope_base);
+  const int64_t run = std::max<int64_t>(1, (done - first) / (4 * threads()));
+  pool_.run((done - first + run - 1) / run,
+            [&](int64_t task, int) {
               std::vector<float> mean(static_cast<size_t>(n)), turn(static_cast<size_t>(p.n_rot));
-              for (int64_t j = 0; j < r; ++j) k_.add(mean.data(), key(block * r + j), static_cast<int>(n));
-              k_.scale(mean.data(), 1.0F / static_cast<float>(r), static_cast<int>(n));
-              float* out = keys + block * n;
-              k_.rms_norm(mean.data(), gamma, out, static_cast<int>(n), p.eps);
-              rope_angles(p.n_rot, p.rope_base, block * r, turn.data());
-              rotate(out, p.n_rot, turn.data());
+              for (int64_t block = first + task * run; block < std::min(done, first + (task + 1) * run); ++block) {
+                std::fill(mean.begin(), mean.end(), 0.0F);
+                for (int64_t j = 0; j < r; ++j) k_.add(mean.data(), key(block * r + j), static_cast<int>(n));
+                k_.scale(mean.data(), 1.0F / static_cast<float>(r), static_cast<int>(n));
+                float* out = keys + block * n;
+                k_.rms_norm(mean.data(), gamma, out, static_cast<int>(n), p.eps);
+                rope.angles(block * r, turn.data());
+                rotate(out, p.n_rot, turn.data());
+              }
             },
             c.cancel);
   // The tail that is left; when no block was finished its old part stays where it is.

@@ -17,7 +17,7 @@ from typing import Any, Literal, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from strata import _core, popularity
+from strata import _core, popularity, profile
 from strata.config import Config
 from strata.errors import InputError, ModelFormatError
 from strata.progress import ProgressCallback, Reporter, from_core
@@ -112,6 +112,10 @@ class Model:
     def plan(self) -> list[tuple[str, int]]:
         """The memory plan: (line, bytes)."""
         return list(self._engine.plan)
+
+    def profile_table(self) -> str:
+        """Time per op and kernel since the last call, as text; needs the setting profile. Measures peaks first."""
+        return profile.table(self._engine.profile(), self._engine.peak())
 
     @property
     def warnings(self) -> list[str]:

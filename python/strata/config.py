@@ -20,7 +20,7 @@ from strata.errors import ConfigError
 
 ENV_PREFIX = "STRATA_"
 OLD_ENV_PREFIX = "STRATA_METAL_"  # the older spelling, still read
-BARE_ENV = {"dump_moe": "DUMP_MOE"}  # older still, for this knob only
+BARE_ENV = {"dump_moe": "DUMP_MOE", "profile": "PKPROF"}  # older still, for these knobs only
 
 # Variables with the prefix that are no knobs: they are read by the command line and by the build and test tools.
 OTHER_ENV = frozenset({"STRATA_DEBUG", "STRATA_BUILD_DIR", "STRATA_PREFIX", "STRATA_CLANG"})
@@ -169,12 +169,17 @@ class Config:
         "strata explain sums up. Changes speed a little; never the bits of a result.",
         unit="path",
     )
+    profile: bool = _knob(
+        False,
+        "Time every op by kind and kernel; strata prefill then prints a table with the share of what this machine can "
+        "do. Changes speed a little; never the bits of a result.",
+    )
     backend: Literal["cpu", "reference"] = _knob(
         "cpu",
         "What runs the model. reference is plain float32 code to compare with, very slow. Changes speed and the "
         "last digits of the logits; never which weights are used.",
     )
-    isa: Literal["auto", "portable", "avx2", "avx512", "neon"] = _knob(
+    isa: Literal["auto", "portable", "avx2", "avx512", "avx512vnni", "neon"] = _knob(
         "auto",
         "Vector instructions of the cpu backend; auto takes the best this processor has, one it lacks is refused. "
         "Changes speed; never results beyond the bounds stated in docs/exactness.md.",

@@ -69,6 +69,8 @@ def prefill_command(
         if logits_out is not None:
             with logits_out.open("wb") as file:  # np.save would add .npy to a name without it
                 np.save(file, result.logits)
+        if loaded.config.profile:
+            click.echo(loaded.profile_table(), err=True)
         report = _report(loaded, result)
         tail = _tail(loaded, result)
     click.echo(json.dumps(report, default=_plain, ensure_ascii=False) if as_json else _text(report, tail))
