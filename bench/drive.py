@@ -5,14 +5,16 @@
     python bench/drive.py sweep FILE [--tokens 8192]
     python bench/drive.py arena FILE [--tokens 1024]
 
-`balance`: the throttle is set so that the drive takes as long as the arithmetic (share 1), or twice as long (0.5).
-Pairs of a run with real reads and one that reads nothing (`stream_fake`), interleaved; medians: wall against the larger
-of bytes / throttle and the time without reads, the time outside waits, and the share of the throttle from the first
-read to the last. `sweep`: a long prompt in one sweep, and in sweeps of 2048 rows; chunks of 2048 against 1024; then
-decoding. `arena`: the same prompt with arenas from 2 to 100 % of the experts.
+`balance`: the throttle is set so that the drive takes as long as the arithmetic (share 1), or twice as long (0.5);
+share 0 is the drive as it is, whose speed `strata ssd` finds. Pairs of a run with real reads and one that reads nothing
+(`stream_fake`), interleaved; medians: wall against the larger of bytes / throttle and the time without reads, the time
+outside waits, and the share of the throttle from the first read to the last. `sweep`: a long prompt in one sweep, and
+in sweeps of 2048 rows; chunks of 2048 against 1024; then decoding. `arena`: the same prompt with arenas from 2 to 100 %
+of the experts.
 
 FILE: `strata synth FILE --layers 12` or larger. Linux, root, cgroup v1 with blkio. Every model is loaded before the
-throttle is set, in a process of its own that stays for all its runs; a run's arena is what the run before left.
+throttle is set, in a process of its own that stays for all its runs; a run's arena is what the run before left. Without
+a throttle it needs neither root nor cgroups.
 """
 
 from __future__ import annotations
@@ -64,15 +66,17 @@ def worker(path: str, knobs: dict[str, Any]) -> None:
     import strata
 
     cgroup = BLKIO / f"strata-drive-{os.getpid()}"
-    cgroup.mkdir()
     device = os.stat(path).st_dev
     node = f"{os.major(device)}:{os.minor(device)}"
 
     def throttle(rate: int) -> None:  # 0: none
-        (cgroup / "blkio.throttle.read_bps_device").write_text(f"{node} {rate}")
+        if rate and not cgroup.exists():
+            cgroup.mkdir()
+            (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+        if cgroup.exists():
+            (cgroup / "blkio.throttle.read_bps_device").write_text(f"{node} {rate}")
 
     model = strata.load(path, popularity="off", **knobs)
-    (cgroup / "cgroup.procs").write_text(str(os.getpid()))
     print(json.dumps({"plan": sum(b for _, b in model.plan), "effective": model.effective}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
@@ -101,8 +105,9 @@ def worker(path: str, knobs: dict[str, Any]) -> None:
         result.session.close()
         print(json.dumps(out), flush=True)
     model.close()
-    Path("/sys/fs/cgroup/blkio/cgroup.procs").write_text(str(os.getpid()))
-    cgroup.rmdir()
+    if cgroup.exists():
+        (BLKIO / "cgroup.procs").write_text(str(os.getpid()))
+        cgroup.rmdir()
 
 
 class Worker:
@@ -156,6 +161,8 @@ def middle(runs: list[dict[str, Any]], key: str) -> float:
 
 def balance(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     """See above."""
+    from strata import ssd
+
     vocab, experts = facts(path)
     knobs = {"prompt_chunk": args.chunk, "prompt_sweep": max(args.chunk, args.tokens), "context": 2 * args.tokens}
     knobs["threads"] = args.threads
@@ -166,11 +173,14 @@ def balance(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     bytes_read = middle([real.run(args.tokens, vocab, seed) for seed in (1, 2)], "bytes_read")
     found = []
     for share in args.share:
-        limit = share * bytes_read / base
+        limit = share * bytes_read / base if share else ssd.probe(path, seconds=6).best.gb_per_second * 1e9
         pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
         for i in range(args.pairs):
             order = (real, fake) if i % 2 == 0 else (fake, real)
-            two = {id(w): w.run(args.tokens, vocab, seed=2 + i, throttle=limit if w is real else 0) for w in order}
+            two = {
+                id(w): w.run(args.tokens, vocab, seed=2 + i, throttle=limit if share and w is real else 0)
+                for w in order
+            }
             pairs.append((two[id(real)], two[id(fake)]))
         walls = [r["seconds"] / max(r["bytes_read"] / limit, f["seconds"]) for r, f in pairs]
         outside = [(r["seconds"] - r["exposed_seconds"]) / f["seconds"] for r, f in pairs]

@@ -20,7 +20,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from strata import _core, profile
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import profile_report
+from strata import _core
 
 
 def token(i: int) -> int:
@@ -53,14 +56,12 @@ class Ours:
 class Peer:
     def __init__(self, python: str, path: str, threads: int, context: int, clock: str):
         worker = Path(__file__).with_name("peer_worker.py")
-        env = {**os.environ, "OMP_WAIT_POLICY": "passive"}  # its idle threads must not take ours' time
         self.process = subprocess.Popen(
             [python, str(worker), path, str(threads), str(context), clock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=env,
         )
         if self._read() != "ready":
             sys.exit("the peer did not start")
@@ -130,7 +131,7 @@ def main() -> None:
     if os.environ.get("PKPROF") == "1":
         peak = sides["ours"].engine.peak()  # type: ignore[union-attr]
         for what, rows in profiles.items():
-            print(f"\n{what}\n{profile.table(rows, peak)}")
+            print(f"\n{what}\n{profile_report.table(rows, peak)}")
     if a.json:
         Path(a.json).write_text(json.dumps(out, indent=1))
     if isinstance(sides.get("peer"), Peer):

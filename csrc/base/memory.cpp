@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <limits>
 #include <new>
 #include <sstream>
 #include <utility>
 
+#include "base/cgroup.h"
 #include "base/error.h"
 
 #ifdef __APPLE__
@@ -142,25 +140,6 @@ void MemoryPlan::make_room(const std::string& name, uint64_t bytes) {
 #ifdef __linux__
 namespace {
 
-constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
-
-// The first number of a line, kUnknown when there is none ("max", an empty line).
-uint64_t number_in(const std::string& line) {
-  const size_t at = line.find_first_of("0123456789");
-  return at == std::string::npos ? kUnknown : std::strtoull(line.c_str() + at, nullptr, 10);
-}
-
-// The number on the line that starts with `key` and a space or colon (`key` empty: on the first line), else kUnknown.
-uint64_t number_of(const std::string& file, const std::string& key) {
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    if (key.empty()) return number_in(line);
-    if (line.compare(0, key.size(), key) == 0 && line.size() > key.size() && (line[key.size()] == ' ' || line[key.size()] == ':'))
-      return number_in(line.substr(key.size()));
-  }
-  return kUnknown;
-}
-
 // limit - usage + reclaimable page cache of the memory cgroup at `dir`, kUnknown when it sets no limit.
 uint64_t cgroup_left(const std::string& dir, const char* limit_file, const char* usage_file, const char* cache_key) {
   const uint64_t limit = number_of(dir + "/" + limit_file, ""), usage = number_of(dir + "/" + usage_file, "");
@@ -177,25 +156,9 @@ uint64_t available_memory() {
 #ifdef __linux__
   const uint64_t kb = number_of("/proc/meminfo", "MemAvailable");
   uint64_t left = kb == kUnknown ? kUnknown : kb * 1024;
-  // The process's own cgroup and all its parents limit it.
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    std::istringstream in(line);
-    std::string id, controllers, path;
-    std::getline(in, id, ':');
-    std::getline(in, controllers, ':');
-    std::getline(in, path);
-    const bool v2 = controllers.empty();
-    if (!v2 && controllers.find("memory") == std::string::npos) continue;
-    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    for (;;) {
-      const std::string dir = root + (path == "/" ? "" : path);
-      left = std::min(left, v2 ? cgroup_left(dir, "memory.max", "memory.current", "inactive_file")
-                               : cgroup_left(dir, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"));
-      if (path.empty() || path == "/") break;
-      path.resize(path.find_last_of('/'));
-    }
-  }
+  for (const Cgroup& g : own_cgroups("memory"))
+    left = std::min(left, g.v2 ? cgroup_left(g.folder, "memory.max", "memory.current", "inactive_file")
+                               : cgroup_left(g.folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"));
   return left == kUnknown ? 0 : std::max<uint64_t>(left, 1);
 #elif defined(__APPLE__)
   vm_statistics64_data_t vm{};

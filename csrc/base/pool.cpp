@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
+
+#include "base/cgroup.h"
 
 #ifdef __linux__
 #include <sched.h>
@@ -16,21 +19,27 @@ namespace strata {
 
 namespace {
 
-// CPUs granted by a cgroup quota, or 0 when there is none. v2: "max 100000" or "quota period"; v1: two files, -1 = none.
+// CPUs granted by the quotas of the process's cgroups, or 0 when there is none. v2: "max 100000" or "quota period"; v1: two
+// files, -1 = none.
 double cgroup_cpus() {
-#ifdef __linux__
-  std::ifstream v2("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (v2 >> quota >> period) {
-    if (quota != "max" && period > 0) return std::atof(quota.c_str()) / period;
-    return 0;
+  double least = 0;
+  for (const Cgroup& g : own_cgroups("cpu")) {
+    double quota = 0, period = 0;
+    if (g.v2) {
+      std::ifstream in(g.folder + "/cpu.max");
+      std::string line;
+      if (!std::getline(in, line) || std::sscanf(line.c_str(), "%lf %lf", &quota, &period) != 2) continue;
+    } else {
+      std::ifstream in(g.folder + "/cpu.cfs_quota_us");
+      std::string line;
+      const uint64_t us = number_of(g.folder + "/cpu.cfs_period_us", "");
+      if (!std::getline(in, line) || us == kUnknown) continue;
+      quota = std::atof(line.c_str());
+      period = static_cast<double>(us);
+    }
+    if (quota > 0 && period > 0 && (least == 0 || quota / period < least)) least = quota / period;
   }
-  std::ifstream q("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), p("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  double us = 0;
-  if (q >> us && p >> period && us > 0 && period > 0) return us / period;
-#endif
-  return 0;
+  return least;
 }
 
 // Tells the processor that a loop waits.

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 
 #include "bind/bind.h"
 
@@ -55,10 +56,11 @@ void look_for_signals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-// Collects rows per tap for one call, in token order.
+// Collects rows per tap for one call, in token order. `names`: of which taps; empty = all.
 class Collector : public cpu::TapSink {
  public:
-  bool wants(const char* /*tap*/, int /*layer*/) const override { return true; }
+  explicit Collector(std::set<std::string> names) : names_(std::move(names)) {}
+  bool wants(const char* tap, int /*layer*/) const override { return names_.empty() || names_.count(tap) > 0; }
   void rows(const char* tap, int layer, int64_t /*first*/, int64_t rows, int64_t cols, program::DType dtype, const std::byte* data,
             uint64_t stride) override {
     const std::string name = layer < 0 || std::string(tap) == "ple_rows" ? tap : "L" + std::to_string(layer) + "/" + tap;
@@ -88,6 +90,7 @@ class Collector : public cpu::TapSink {
     program::DType dtype = program::DType::f32;
     std::vector<std::byte> data;
   };
+  std::set<std::string> names_;
   std::map<std::string, Table> tables_;
 };
 
@@ -194,7 +197,8 @@ py::dict counters_dict(const stream::Counters& c) {
 }
 
 py::tuple prefill(EngineHandle& handle, SessionHandle& session, const py::array_t<int32_t, py::array::c_style>& tokens,
-                  const std::string& logits, const py::object& progress, const py::object& taps) {
+                  const std::string& logits, const py::object& progress, const py::object& taps,
+                  const std::set<std::string>& tap_names) {
   const std::shared_ptr<Engine> engine_held = handle.get();
   const std::shared_ptr<Session> session_held = session.get();
   Engine& engine = *engine_held;
@@ -212,7 +216,7 @@ py::tuple prefill(EngineHandle& handle, SessionHandle& session, const py::array_
     to = a.mutable_data();
     out = a;
   }
-  Collector collector;
+  Collector collector(tap_names);
   std::function<void(const window::Progress&)> report;
   if (!progress.is_none())
     report = [&](const window::Progress& p) {
@@ -331,7 +335,7 @@ void init_engine(py::module_& m) {
              return SessionHandle{e.slot, slot};
            })
       .def("prefill", &prefill, py::arg("session"), py::arg("tokens"), py::arg("logits") = "last", py::arg("progress") = py::none(),
-           py::arg("taps") = py::none());
+           py::arg("taps") = py::none(), py::arg("tap_names") = std::set<std::string>());
 
   // The memory plan of a load, from the file's header alone: lines, the values in force, the memory it was made for.
   m.def(

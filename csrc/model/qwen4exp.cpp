@@ -219,6 +219,7 @@ class Builder {
     p_.next_ids = buffer("next_ids", Scope::Chunk, hp_.n_expert_used, DType::i32);
     matmul(p_.moe_in, m_.layers[static_cast<size_t>(layer_) + 1].router, logits);
     add(OpKind::Router, {read(logits)}, {write(p_.next_ids), write(unused)}, [&](Params& p) { p.k = hp_.n_expert_used; });
+    tap("next_ids", p_.next_ids);
   }
 
   // moe_out starts as sigmoid(gate) * shared expert; the routed experts are added in rising number.

@@ -100,7 +100,14 @@ Engine::Engine(const std::string& path, const EngineConfig& config, Cancel* canc
   backend_->set_profile(c.profile);
   backend_->load(
       plan_.memory,
-      [&](const model::Weight& w, std::byte* dst) { files_.files()[w.where.file].read_exact(dst, w.where.bytes, w.where.offset); }, cancel);
+      [&](const model::Weight& w, std::byte* dst) {
+        constexpr uint64_t kPiece = 16 << 20;  // a request to stop does not wait for a whole matrix
+        for (uint64_t done = 0; done < w.where.bytes; done += kPiece) {
+          if (cancel) cancel->poll();
+          files_.files()[w.where.file].read_exact(dst + done, std::min(kPiece, w.where.bytes - done), w.where.offset + done);
+        }
+      },
+      cancel);
   backend_->set_scratch(plan_.memory, c.prompt_chunk, c.context);
   bindings_.base.assign(program_.buffers.size(), nullptr);
   allocate(Scope::Chunk);

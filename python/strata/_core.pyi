@@ -1,6 +1,6 @@
 """The extension module: the C++ core as Python sees it. Everything here may raise the errors of strata.errors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from os import PathLike
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 StrOrBytesPath = str | bytes | PathLike[str] | PathLike[bytes]
 
 __version__: str
+compiler: str  # that built the extension
 
 class Engine:
     """A loaded model: weights, arena, memory plan. One lock inside: calls from several threads take turns."""
@@ -55,6 +56,7 @@ class Engine:
         logits: Literal["last", "all", "none"] | str = "last",
         progress: Callable[[dict[str, Any]], object] | None = None,
         taps: dict[str, Any] | None = None,
+        tap_names: Set[str] = ...,
     ) -> tuple[NDArray[np.float32] | None, dict[str, Any]]:
         """Runs tokens [T] after those the session holds; logits float32 [vocab] ("last") or [T, vocab] ("all").
 
@@ -64,7 +66,8 @@ class Engine:
         sweeps, seconds, tokens_per_second, exposed_by_layer, stream_fake, not_finite_layer, table_rows, table_reads,
         table_bytes, table_wait_seconds and the counters. The counters: lookups, resident, ahead, missed, late, issued,
         used, wasted, cancelled, pending, reads, bytes_read, read_seconds, exposed_seconds. taps, a dict, takes
-        intermediates by name, as tests/oracle/README.md names them, [T, columns] each.
+        intermediates by name, as tests/oracle/README.md names them, [T, columns] each; tap_names: only those, of
+        every layer ("router_ids"; empty: all). "L3/next_ids" are guesses of layer 4's experts, with prompt_pred=1.
         """
 
     def close(self) -> None: ...

@@ -17,10 +17,12 @@ from typing import Any, Literal, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from strata import _core, popularity, profile
+from strata import _core, popularity
 from strata.config import Config
-from strata.errors import InputError, ModelFormatError
+from strata.errors import InputError, ModelFormatError, OutOfMemoryPlanError
+from strata.fit import memory_plan
 from strata.progress import ProgressCallback, Reporter, from_core
+from strata.routing import TAPS, Routing, from_taps
 from strata.sampling import Sampler
 from strata.tokenizer import StreamDecoder, Tokenizer
 
@@ -42,7 +44,8 @@ class PrefillResult:
     table_bytes, table_wait_seconds; not_finite_layer, the first whose output overflowed (n_layer: the logits), or None;
     stream_fake, True when the numbers mean nothing.
     session: stands after the last token; prefill(result.session, more) goes on from there. config: the settings and
-    where each came from. effective: the values in force, automatic ones resolved.
+    where each came from. effective: the values in force, automatic ones resolved. routing: with record=True, which
+    experts each token chose.
     """
 
     tokens: NDArray[np.int32]
@@ -51,6 +54,7 @@ class PrefillResult:
     session: Session
     config: Config
     effective: dict[str, Any]
+    routing: Routing | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,8 +63,9 @@ class GenerateResult:
 
     tokens: the new ids, an end token included. text: their text, without control tokens. finish_reason: "eos" (an end
     token), "length" (max_new_tokens), or "context" (the session is full). stats: prefill (the prompt's stats), tokens,
-    seconds and tokens_per_second of the steps after it, bytes_read, lookups, resident, ahead, missed of these steps.
-    session: can go on; the last new token is run with whatever comes next.
+    seconds and tokens_per_second of the steps after it; bytes_read, lookups, resident, ahead, missed, wasted,
+    cancelled and exposed_seconds of these steps.
+    session: can go on; the last new token is run with whatever comes next. config, effective: as of PrefillResult.
     """
 
     tokens: list[int]
@@ -68,6 +73,8 @@ class GenerateResult:
     finish_reason: Literal["eos", "length", "context"]
     stats: dict[str, Any]
     session: Session
+    config: Config
+    effective: dict[str, Any]
 
 
 class Model:
@@ -82,7 +89,11 @@ class Model:
         self.path = Path(path)
         self.config = config
         self._tokenizer: Tokenizer | None = None
-        self._core: _core.Engine | None = _core.Engine(os.fsencode(path), config.to_core())
+        try:
+            self._core: _core.Engine | None = _core.Engine(os.fsencode(path), config.to_core())
+        except OutOfMemoryPlanError:
+            memory_plan(path, config)  # says what would fit, when it is the plan that does not
+            raise
         self._info = dict(self._core.info)
         self._effective = dict(self._core.effective)
         self._popularity = self._load_popularity()
@@ -113,9 +124,9 @@ class Model:
         """The memory plan: (line, bytes)."""
         return list(self._engine.plan)
 
-    def profile_table(self) -> str:
-        """Time per op and kernel since the last call, as text; needs the setting profile. Measures peaks first."""
-        return profile.table(self._engine.profile(), self._engine.peak())
+    def profile(self) -> list[tuple[str, str, int, float, float, float]]:
+        """With pkprof: (op, kernel, count, seconds, multiply-adds, weight bytes) since the last call; else empty."""
+        return list(self._engine.profile())
 
     @property
     def warnings(self) -> list[str]:
@@ -148,9 +159,10 @@ class Model:
         logits: LogitsKind | None = "last",
         progress: ProgressArgument = None,
         parse_special: bool = True,
+        record: bool = False,
     ) -> PrefillResult:
         """Runs a prompt in a new session; see `prefill`."""
-        return prefill(self, prompt, logits=logits, progress=progress, parse_special=parse_special)
+        return prefill(self, prompt, logits=logits, progress=progress, parse_special=parse_special, record=record)
 
     def generate(self, prompt: Prompt, **arguments: Any) -> GenerateResult:
         """Generates in a new session; arguments as of `generate`."""
@@ -230,6 +242,7 @@ class Session:
         logits: LogitsKind | None = "last",
         progress: ProgressArgument = None,
         parse_special: bool = True,
+        record: bool = False,
     ) -> PrefillResult:
         """Runs more tokens; see `prefill`. After a generation the last generated token is run first."""
         kind = "none" if logits is None else logits
@@ -238,15 +251,20 @@ class Session:
         if not (progress is None or isinstance(progress, bool) or callable(progress)):
             raise InputError(f"progress is True, None or a callable, not {type(progress).__name__}.")
         tokens = self._tokens(prompt, parse_special)
+        taps: dict[str, Any] | None = {} if record else None
         if progress is True:
             with Reporter() as reporter:
-                values, stats = self._run(tokens, kind, reporter)
+                values, stats = self._run(tokens, kind, reporter, taps)
         else:
-            values, stats = self._run(tokens, kind, progress or None)
+            values, stats = self._run(tokens, kind, progress or None, taps)
         model = self.model
         if len(tokens) > 1:  # not after every token of a text that is being forced
             model._keep_popularity()
-        return PrefillResult(tokens, values, stats, self, model.config, model.effective)
+        recorded = None
+        if taps is not None:
+            info = _core.model_info(os.fsencode(model.path), model.config.qsa_ratio)
+            recorded = from_taps(taps, tokens, info["hparams"]["n_expert"], tuple(info["expert_bytes"]))
+        return PrefillResult(tokens, values, stats, self, model.config, model.effective, recorded)
 
     def generate(
         self,
@@ -279,7 +297,8 @@ class Session:
         decoder = StreamDecoder(tokenizer)
         tokens: list[int] = []
         pieces: list[str] = []
-        totals = dict.fromkeys(("bytes_read", "lookups", "resident", "ahead", "missed"), 0)
+        names = ("bytes_read", "lookups", "resident", "ahead", "missed", "wasted", "cancelled", "exposed_seconds")
+        totals: dict[str, Any] = dict.fromkeys(names, 0)
         start = time.perf_counter()
         reason: Literal["eos", "length", "context"]
         while True:
@@ -316,7 +335,7 @@ class Session:
             "tokens_per_second": (len(tokens) - 1) / seconds if seconds > 0 else 0.0,
             **totals,
         }
-        return GenerateResult(tokens, "".join(pieces), reason, stats, self)
+        return GenerateResult(tokens, "".join(pieces), reason, stats, self, first.config, first.effective)
 
     def close(self) -> None:
         """Frees the session's state. Closing again does nothing."""
@@ -355,10 +374,14 @@ class Session:
         return tokens
 
     def _run(
-        self, tokens: NDArray[np.int32], kind: str, progress: ProgressCallback | None
+        self,
+        tokens: NDArray[np.int32],
+        kind: str,
+        progress: ProgressCallback | None,
+        taps: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.float32] | None, dict[str, Any]]:
         report = None if progress is None else from_core(progress)
-        values, stats = self.model._engine.prefill(self._session, tokens, kind, report, None)
+        values, stats = self.model._engine.prefill(self._session, tokens, kind, report, taps, TAPS)
         self._pending = []
         return values, stats
 
@@ -388,6 +411,7 @@ def prefill(
     logits: LogitsKind | None = "last",
     progress: ProgressArgument = None,
     parse_special: bool = True,
+    record: bool = False,
     **overrides: Any,
 ) -> PrefillResult:
     """Runs a prompt through a model.
@@ -396,14 +420,14 @@ def prefill(
     prompt: text, or token ids as a list or 1-D integer array. config, overrides: settings, for a path only: those of a
     loaded model are fixed. logits: "last", "all" (T x vocab x 4 bytes) or None. progress: a callable that takes a
     strata.Progress, or True for a bar on stderr; an exception raised in it stops the prefill. parse_special: False
-    takes the text of control tokens in a prompt as plain text.
+    takes the text of control tokens in a prompt as plain text. record: the result gets the routing.
 
     Raises InputError before any work when the prompt cannot be run (empty, an id outside the vocabulary, longer than
     the context), and what `load` raises. KeyboardInterrupt leaves the session where the sweep at hand began.
     """
     session = _session_of(model, config, overrides)
     try:
-        return session.prefill(prompt, logits=logits, progress=progress, parse_special=parse_special)
+        return session.prefill(prompt, logits=logits, progress=progress, parse_special=parse_special, record=record)
     except BaseException:
         if session is not model:
             session.close()

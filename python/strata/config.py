@@ -1,8 +1,8 @@
 """The knobs: one table, from which come the typed `Config`, the environment variables and the command-line options.
 
-The table is the list of fields of `Config`. A value is taken from the first layer that has one:
-argument > file > environment > default; `Config.sources` says which it was. Two values that contradict each other are
-an error wherever they came from: a run must never be other than its settings say.
+The table is the list of fields of `Config`; docs/knobs.md is made from it. A value is taken from the first layer that
+has one: argument > file > environment > default; `Config.sources` says which it was. Two values that contradict each
+other are an error wherever they came from: a run must never be other than its settings say.
 """
 
 from __future__ import annotations
@@ -12,18 +12,30 @@ import difflib
 import math
 import operator
 import os
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import platformdirs
 
 from strata.errors import ConfigError
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ENV_PREFIX = "STRATA_"
 OLD_ENV_PREFIX = "STRATA_METAL_"  # the older spelling, still read
-BARE_ENV = {"dump_moe": "DUMP_MOE", "profile": "PKPROF"}  # older still, for these knobs only
+BARE_ENV = {"dump_moe": "DUMP_MOE"}  # older still, for this knob only
+
+CONFIG_ENV = "STRATA_CONFIG"  # names a file of settings
+FILE_NAME = "strata.toml"
 
 # Variables with the prefix that are no knobs: they are read by the command line and by the build and test tools.
-OTHER_ENV = frozenset({"STRATA_DEBUG", "STRATA_BUILD_DIR", "STRATA_PREFIX", "STRATA_CLANG"})
+OTHER_ENV = frozenset({CONFIG_ENV, "STRATA_DEBUG", "STRATA_BUILD_DIR", "STRATA_PREFIX", "STRATA_CLANG"})
 OTHER_ENV_PREFIXES = ("STRATA_EMU_", "STRATA_TEST_")
 
 MAX_INT = 2**31 - 1
@@ -34,9 +46,18 @@ class ConfigWarning(UserWarning):
     """A setting that has no effect, such as a STRATA_ variable that no knob has."""
 
 
-def _knob(default: Any, help: str, *, low: float = 0, high: float = MAX_INT, unit: str = "", since: str = "0.1") -> Any:
+def _knob(
+    default: Any,
+    help: str,
+    *,
+    low: float = 0,
+    high: float = MAX_INT,
+    unit: str = "",
+    since: str = "0.1",
+    landed: bool = True,
+) -> Any:
     """A row of the table: a dataclass field whose metadata holds what the annotation cannot say."""
-    metadata = {"default": default, "help": help, "range": (low, high), "unit": unit, "since": since}
+    metadata = {"default": default, "help": help, "range": (low, high), "unit": unit, "since": since, "landed": landed}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -44,8 +65,9 @@ def _knob(default: Any, help: str, *, low: float = 0, high: float = MAX_INT, uni
 class Config:
     """Validated settings of a loaded model. Values that are not allowed raise ConfigError.
 
-    `Config(...)` looks at its arguments only; `Config.from_env(...)` also reads the environment. Every attribute is
-    described in `KNOBS[name].help` and by `strata prefill --help`.
+    `Config(...)` looks at its arguments only; `Config.from_env(...)` also at the environment, and at the file that
+    STRATA_CONFIG names; `Config.load(...)` at all that the commands look at. Every attribute is described in
+    `KNOBS[name].help`, by `strata config NAME`, and in docs/knobs.md.
     """
 
     activations: Literal["auto", "int16", "f32"] = _knob(
@@ -169,11 +191,6 @@ class Config:
         "strata explain sums up. Changes speed a little; never the bits of a result.",
         unit="path",
     )
-    profile: bool = _knob(
-        False,
-        "Time every op by kind and kernel; strata prefill then prints a table with the share of what this machine can "
-        "do. Changes speed a little; never the bits of a result.",
-    )
     backend: Literal["cpu", "reference"] = _knob(
         "cpu",
         "What runs the model. reference is plain float32 code to compare with, very slow. Changes speed and the "
@@ -183,6 +200,24 @@ class Config:
         "auto",
         "Vector instructions of the cpu backend; auto takes the best this processor has, one it lacks is refused. "
         "Changes speed; never results beyond the bounds stated in docs/exactness.md.",
+    )
+    pkprof: bool = _knob(
+        False,
+        "Measure the time of every op and kernel; `strata prefill` prints it. Changes speed a little; never the bits "
+        "of a result.",
+    )
+    moce_bonus: float = _knob(
+        0.0,
+        "Bonus in the router's choice for experts that are in memory, while generating. Changes which experts are "
+        "used, and so the results; never the weights. Not in this version, which routes exactly.",
+        high=1,
+        landed=False,
+    )
+    prompt_moce: bool = _knob(
+        False,
+        "The same bonus while a prompt runs. Changes which experts are used, and so the results; never the weights. "
+        "Not in this version, which routes exactly.",
+        landed=False,
     )
 
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
@@ -196,13 +231,15 @@ class Config:
             sources.setdefault(knob.name, "default" if value == knob.default else "argument")
         object.__setattr__(self, "sources", sources)
         if self.arena_gb and self.arena_slots:
-            raise _config_error(
-                "arena_slots",
-                self.arena_slots,
-                "one of arena_gb and arena_slots",
-                f"arena_gb = {self.arena_gb} ({sources['arena_gb']}) and arena_slots = {self.arena_slots} "
-                f"({sources['arena_slots']}) contradict each other; give one of them.",
-            )
+            raise self._contradiction("arena_gb", "arena_slots")
+        if self.stream_fake and self.dump_moe is not None:
+            raise self._contradiction("stream_fake", "dump_moe")
+
+    def _contradiction(self, *names: str) -> ConfigError:
+        given = " and ".join(f"{name} = {getattr(self, name)} ({self.sources[name]})" for name in names)
+        last = names[-1]
+        text = f"{given} contradict each other; give one of them."
+        return _config_error(last, getattr(self, last), f"one of {' and '.join(names)}", text)
 
     @classmethod
     def layered(
@@ -215,31 +252,58 @@ class Config:
     ) -> Config:
         """A Config from up to three layers: argument > file > environment > default.
 
-        arguments and file: knob name -> value; a name that is no knob is a ConfigError. env: variable -> text; a
-        STRATA_ variable that is no knob gives a ConfigWarning.
+        arguments and file: knob name -> value; env: variable -> text. A name that is no knob is a ConfigError in
+        arguments, and a ConfigWarning in a file and in a STRATA_ variable.
         """
         values: dict[str, Any] = {}
         sources: dict[str, str] = {}
         for name, (value, variable) in _read_env(env or {}).items():
             values[name], sources[name] = value, variable
-        for layer, source in ((file, file_name), (arguments, "argument")):
-            for name, value in (layer or {}).items():
-                values[name], sources[name] = find_knob(name).check(value), source
+        for name, value in (file or {}).items():
+            if name not in KNOBS:
+                _warn_unknown(f"{file_name}: {name}", name, KNOBS)
+                continue
+            try:
+                values[name], sources[name] = KNOBS[name].check(value), file_name
+            except ConfigError as e:
+                raise _config_error(e.knob, e.value, e.allowed, f"{file_name}: {e}") from None
+        for name, value in (arguments or {}).items():
+            values[name], sources[name] = find_knob(name).check(value), "argument"
         return cls(**values, sources=sources)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None, **overrides: Any) -> Config:
-        """A Config from the environment (default os.environ), with arguments above it."""
-        return cls.layered(overrides, env=os.environ if env is None else env)
+        """A Config from the environment (default os.environ) and the file that STRATA_CONFIG names, arguments above."""
+        env = os.environ if env is None else env
+        named = env.get(CONFIG_ENV)
+        return cls.layered(overrides, read_file(named) if named else None, env, file_name=named or "")
+
+    @classmethod
+    def load(
+        cls, file: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None, **overrides: Any
+    ) -> Config:
+        """A Config from all that the commands look at: arguments, a TOML file, the environment.
+
+        file: its name; None = the first of `file_places` that is there.
+        """
+        env = os.environ if env is None else env
+        found = find_file(env) if file is None else Path(file)
+        return cls.layered(overrides, read_file(found) if found else None, env, file_name=str(found))
 
     def override(self, **overrides: Any) -> Config:
         """This Config with some values replaced by arguments."""
         values = {name: getattr(self, name) for name in KNOBS} | {find_knob(n).name: v for n, v in overrides.items()}
         return Config(**values, sources={**self.sources, **dict.fromkeys(overrides, "argument")})
 
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        """Name -> value and source, of every knob: what each result carries."""
+        return {name: {"value": getattr(self, name), "source": self.sources[name]} for name in KNOBS}
+
     def to_core(self) -> dict[str, str | int | float | None]:
-        """The values as the core takes them: every knob by name, kv_type resolved to f16 or f32."""
-        values: dict[str, str | int | float | None] = {name: getattr(self, name) for name in KNOBS}
+        """The values as the core takes them: the knobs it has by its own names, kv_type resolved to f16 or f32."""
+        values: dict[str, str | int | float | None] = {
+            "profile" if name == "pkprof" else name: getattr(self, name) for name, knob in KNOBS.items() if knob.landed
+        }
         if self.kv_type == "auto":
             values["kv_type"] = "f32" if self.activations == "f32" else "f16"
         return values
@@ -257,6 +321,7 @@ class Knob:
     unit: str
     help: str
     since: str  # version that had it first
+    landed: bool  # False: the work behind it is not in this version, and only the default is taken
 
     @property
     def variable(self) -> str:
@@ -266,17 +331,32 @@ class Knob:
     @property
     def allowed(self) -> str:
         """The values it may have, in words."""
+        if not self.landed:
+            return f"{self.default_text}, as it is not in this version"
         if self.choices:
             return ", ".join(self.choices)
         if self.type is str:
-            return "a path"
+            return "a path" if self.unit == "path" else self.unit
         if self.type is bool:
             return "on (1, true, yes) or off (0, false, no)"
         low, high = self.range
         return f"{'a whole number' if self.type is int else 'a number'} from {low:.10g} to {high:.10g}"
 
+    @property
+    def default_text(self) -> str:
+        """The default, as a person would write it."""
+        if self.type is bool:
+            return "on" if self.default else "off"
+        return "off" if self.default is None else f"{self.default:g}" if self.type is float else str(self.default)
+
     def check(self, value: Any) -> str | int | float | None:
         """The value in the knob's own type; ConfigError when it is not allowed."""
+        kept = self._convert(value)
+        if not self.landed and kept != self.default:
+            raise _config_error(self.name, value, self.allowed)
+        return kept
+
+    def _convert(self, value: Any) -> str | int | float | None:
         if value is None and self.default is None:
             return None
         if self.type is str:
@@ -324,7 +404,15 @@ def _table() -> dict[str, Knob]:
         kind = hint if hint in (int, float, bool) else str
         meta = field.metadata
         table[field.name] = Knob(
-            field.name, kind, meta["default"], choices, meta["range"], meta["unit"], meta["help"], meta["since"]
+            field.name,
+            kind,
+            meta["default"],
+            choices,
+            meta["range"],
+            meta["unit"],
+            meta["help"],
+            meta["since"],
+            meta["landed"],
         )
     return table
 
@@ -341,6 +429,31 @@ def find_knob(name: str) -> Knob:
     hint = f"did you mean {near[0]}? " if near else ""
     names = ", ".join(KNOBS)
     raise _config_error(name, "", names, f"{name} is no knob; {hint}the knobs are: {names}.")
+
+
+def file_places(env: Mapping[str, str]) -> list[Path]:
+    """Where a file of settings is looked for, first to last. One that STRATA_CONFIG names stands alone."""
+    if env.get(CONFIG_ENV):
+        return [Path(env[CONFIG_ENV])]
+    return [Path(FILE_NAME), platformdirs.user_config_path("strata") / FILE_NAME]
+
+
+def find_file(env: Mapping[str, str]) -> Path | None:
+    """The file of settings that is read when none is named; None when there is none."""
+    if env.get(CONFIG_ENV):
+        return Path(env[CONFIG_ENV])
+    return next((place for place in file_places(env) if place.is_file()), None)
+
+
+def read_file(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings in a TOML file: knob names at the top level. ConfigError when it cannot be read."""
+    name = os.fspath(path)
+    try:
+        return dict(tomllib.loads(Path(path).read_text("utf-8")))
+    except OSError as e:
+        raise _config_error("config", name, "a TOML file", f"{name}: {e.strerror or e}.") from None
+    except ValueError as e:  # no TOML, or no UTF-8
+        raise _config_error("config", name, "a TOML file", f"{name} is no TOML file: {e}.") from None
 
 
 def _config_error(knob: str, value: object, allowed: str, message: str | None = None) -> ConfigError:
@@ -375,7 +488,11 @@ def _read_env(env: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
         if not variable.startswith(ENV_PREFIX) or variable in known or variable in OTHER_ENV:
             continue
         if not variable.startswith(OTHER_ENV_PREFIXES):
-            near = difflib.get_close_matches(variable, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            warnings.warn(f"{variable} is no knob of strata and has no effect{hint}", ConfigWarning, stacklevel=4)
+            _warn_unknown(variable, variable, known)
     return found
+
+
+def _warn_unknown(text: str, name: str, known: Iterable[str]) -> None:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    warnings.warn(f"{text} is no knob of strata and has no effect{hint}", ConfigWarning, stacklevel=5)

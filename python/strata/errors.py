@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class StrataError(Exception):
     """Base of every error raised on purpose by strata."""
@@ -49,11 +51,16 @@ class StreamIOError(StrataError, OSError):
 
 
 class OutOfMemoryPlanError(StrataError, MemoryError):
-    """The memory plan does not fit. Attributes: plan (the printed table), needed and available (bytes)."""
+    """The memory plan does not fit.
+
+    Attributes: plan (the printed table), needed and available (bytes), settings (up to three changes, knob -> value,
+    of which each alone would make it fit).
+    """
 
     plan: str = ""
     needed: int = 0
     available: int = 0
+    settings: tuple[dict[str, Any], ...] = ()
 
 
 class DiskSpaceError(StrataError, OSError):

@@ -15,8 +15,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 from numpy.typing import NDArray
+
+from strata import cache
 
 VERSION = 1
 HEAD = 1 << 20  # bytes of the file's start that go into the fingerprint: names, sizes, the start of the directory
@@ -25,7 +26,7 @@ SAMPLES, SAMPLE = 16, 4096  # and so many places of so many bytes, evenly spread
 
 def folder() -> Path:
     """Where the files are."""
-    return platformdirs.user_cache_path("strata") / "popularity"
+    return cache.folder() / "popularity"
 
 
 def fingerprint(model: Path) -> str:

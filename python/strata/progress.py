@@ -9,10 +9,14 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as _Bar
 
-LINE_SECONDS = 10.0  # between lines when stderr is no terminal: a sign of life, not a flood
+from strata.inspect import size_text
+
+FIRST_LINE_SECONDS = 2.0  # until the first line when stderr is no terminal
+LINE_SECONDS = 10.0  # between lines then: a sign of life, not a flood
+BAR_WIDTH = 28  # of bar and percentage, on a terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +51,31 @@ class Progress:
         """Estimate from the pace so far; None before anything is done."""
         return self.seconds * (1 - self.fraction) / self.fraction if self.fraction > 0 else None
 
+    @property
+    def gb_per_second(self) -> float:
+        """Read from the drive so far, in 1e9 bytes a second."""
+        return self.bytes_read / 1e9 / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """So far; of a sweep at hand its share that is done."""
+        return self.tokens * self.fraction / self.seconds if self.seconds > 0 else 0.0
+
+    def parts(self, drive_gb_s: float | None = None) -> list[str]:
+        """What there is to say, the most wanted first. drive_gb_s: the drive's probed speed, when it is known."""
+        left = self.seconds_left
+        share = f" ({self.gb_per_second / drive_gb_s:.0%} of the drive)" if drive_gb_s else ""
+        chunk = f" chunk {self.chunk}/{self.n_chunk}" if self.n_chunk > 1 else ""
+        done = round(self.tokens * self.fraction)
+        return [
+            f"layer {min(self.layer + 1, self.n_layer)}/{self.n_layer}{chunk}",
+            *([] if left is None else [f"{_time(left)} left"]),
+            f"{self.tokens_per_second:.1f} tok/s",
+            f"{size_text(self.bytes_read)} read, {self.gb_per_second:.2f} GB/s{share}",
+            f"{done} of {self.tokens} tokens",
+            self.experts(),
+        ]
+
     def experts(self) -> str:
         """The stream's counters in one phrase."""
         return (
@@ -72,47 +101,76 @@ def from_core(callback: ProgressCallback) -> Callable[[dict[str, Any]], None]:
 
 
 class Reporter:
-    """Shows progress on stderr: a bar on a terminal, else a line every ten seconds. A context manager and a callback.
+    """Shows progress on stderr: a bar on a terminal, else a line now and then, and a last line on every way out.
 
-    `last` is the newest Progress, None before the first.
+    A context manager and a callback. `last` is the newest Progress, None before the first.
     """
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+    def __init__(self, console: Console | None = None, drive_gb_s: float | None = None) -> None:
+        # A notebook is no terminal here, and gets lines: output that is redrawn looks different in each of them.
+        self._console = console or Console(stderr=True, highlight=False, force_jupyter=False)
+        self._drive = drive_gb_s
         self._bar: _Bar | None = None
-        self._next_line = time.monotonic() + LINE_SECONDS
+        self._next_line = time.monotonic() + min(FIRST_LINE_SECONDS, LINE_SECONDS)
+        self._over = False
         self.last: Progress | None = None
 
     def __enter__(self) -> Reporter:
         if self._console.is_terminal:
-            columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+            columns = BarColumn(BAR_WIDTH - 8), TaskProgressColumn(), TextColumn("{task.description}", markup=False)
             self._bar = _Bar(*columns, console=self._console, transient=True)
-            self._bar.add_task("prefill", total=1.0)
+            self._bar.add_task("", total=1.0)
             self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self.stop(error)
 
-    def stop(self) -> None:
-        """Takes the bar away; again does nothing."""
+    def stop(self, error: BaseException | None = None) -> None:
+        """Takes the bar away and prints the last line; again does nothing."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+        if not self._over:
+            self._over = True
+            self._print(self.last_line(error))
+
+    def last_line(self, error: BaseException | None = None) -> str:
+        """How it ended, and what was done."""
+        p = self.last
+        if error is None:
+            if p is None:
+                return "prefill done"
+            return (
+                f"prefill done: {p.tokens} tokens in {p.seconds:.2f} s, {p.tokens_per_second:.1f} tok/s, "
+                f"{size_text(p.bytes_read)} read"
+            )
+        how = "interrupted" if isinstance(error, KeyboardInterrupt) else f"stopped by {type(error).__name__}"
+        if p is None:
+            return f"{how} before the first layer was done."
+        return (
+            f"{how} in layer {min(p.layer + 1, p.n_layer)} of {p.n_layer}, {p.tokens_done} of {p.tokens} tokens done, "
+            f"{size_text(p.bytes_read)} read in {p.seconds:.1f} s."
+        )
 
     def __call__(self, p: Progress) -> None:
         self.last = p
         if self._bar is not None:
-            text = f"layer {p.layer}/{p.n_layer} · {p.bytes_read / 1e9:.2f} GB read · {p.experts()}"
-            self._bar.update(self._bar.task_ids[0], completed=p.fraction, description=text)
+            parts = p.parts(self._drive)
+            while len(parts) > 1 and len(" · ".join(parts)) > self._console.width - BAR_WIDTH:
+                parts.pop()
+            self._bar.update(self._bar.task_ids[0], completed=p.fraction, description=" · ".join(parts))
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_SECONDS
-            left = p.seconds_left
-            rest = "" if left is None else f", about {left:.0f} s left"
-            self._console.print(
-                f"prefill {100 * p.fraction:.0f} %: {p.tokens_done} of {p.tokens} tokens done, layer {p.layer} of "
-                f"{p.n_layer}, {p.bytes_read / 1e9:.2f} GB read in {p.seconds:.0f} s, {p.experts()}{rest}",
-                soft_wrap=True,
-            )
+            self._print(f"prefill {100 * p.fraction:.0f} %: {', '.join(p.parts(self._drive))}")
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True, markup=False)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

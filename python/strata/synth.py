@@ -3,6 +3,9 @@
 Blocks of each tensor type are drawn once, as a pool of some MB, and every tensor is a walk through a pool from places
 of its own, so a file is written as fast as the drive takes it and yet no two experts of a tensor are the same. Scales
 are those of a trained model's weights, so that activations stay finite and routers spread their choices.
+
+With a skew, the routers prefer some experts and the layers are predictable, as those of trained models are. `router`
+says how.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import dataclasses
 import math
 import os
 import re
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,12 +32,21 @@ from strata.tokenizer import CONTROL, NORMAL, UNUSED
 ARCHITECTURE = "qwen4exp"
 MAX_EXPERTS = 4096
 MAX_LAYERS = 1024
+MAX_SKEW = 4.0
 NGRAM_LAYER = 1
 TABLE = "per_layer_token_embd.weight"
 
 DRAWN = 1 << 17  # values encoded per pool: some encoders take microseconds for each
 POOL = 8 << 20  # bytes; the encoded blocks in random order
 GROUP = 64  # values that stay together in it, where a block has fewer
+
+# With a skew (see `router`): size of the token embedding against what the layers add; mean of its values in standard
+# deviations; spread of an expert's logits over the tokens; gain and spread of what differs between the layers' inputs.
+EMBEDDING = 16.0
+MEAN = 0.5
+SPREAD = 3.0
+GATE_GAIN = 0.5
+NORM_SPREAD = 0.05
 
 
 @dataclass(frozen=True)
@@ -142,6 +155,7 @@ class Spec:
     context: int
     types: tuple[Mapping[str, str], ...]
     seed: int
+    skew: float = 0.0
 
     def is_attention(self, layer: int) -> bool:
         return (layer + 1) % 4 == 0
@@ -159,15 +173,19 @@ def spec(
     types_at: tuple[str, ...] = (),
     size: int | None = None,
     seed: int = 0,
+    skew: float = 0.0,
 ) -> Spec:
     """Checks the wishes and fills in the rest.
 
     types: "gate=IQ2_XS,down=Q2_0", parts as in PARTS. types_at: the same for some layers only, "0-3,7:gate=Q4_K". size:
-    bytes of the file at most; what is free of layers and experts is chosen to come near. Raises InputError.
+    bytes of the file at most; what is free of layers and experts is chosen to come near. skew: 0, every expert is used
+    alike; above, the spread of their popularity, see `router`. Raises InputError.
     """
     if like not in SHAPES:
         raise InputError(f"there is no shape {like!r}; the shapes are {', '.join(SHAPES)}.")
     shape = SHAPES[like]
+    if not 0 <= skew <= MAX_SKEW:
+        raise InputError(f"skew = {skew} is not allowed; allowed: 0 to {MAX_SKEW:g}.")
     if size is not None and layers is not None and experts is not None:
         raise InputError("with layers and experts given there is nothing left to choose for a size.")
     layers = _within("layers", layers, shape.layers if size is None else None, 2, MAX_LAYERS)
@@ -192,6 +210,7 @@ def spec(
             _within("context", context, shape.context, 1, (1 << 31) - 1),
             (*per_layer, base_types),
             _within("seed", seed, 0, 0, (1 << 63) - 1),
+            skew,
         )
 
     if size is None:
@@ -392,7 +411,7 @@ def metadata(s: Spec) -> list[tuple[str, str, Any]]:
         ("general.architecture", "str", ARCHITECTURE),
         ("general.type", "str", "model"),
         ("general.name", "str", "synthetic"),
-        ("general.description", "str", f"random weights, seed {s.seed}"),
+        ("general.description", "str", f"random weights, seed {s.seed}" + (f", skew {s.skew:g}" if s.skew else "")),
         *((f"{ARCHITECTURE}.{key}", kind, value) for key, kind, value in own),
         *_tokenizer(s.vocab),
         ("general.quantization_version", "u32", 2),
@@ -490,11 +509,52 @@ def _padding_bytes(first: int, end: int) -> int:
 def router(rng: np.random.Generator, s: Spec, layer: int) -> NDArray[np.float32]:
     """The router of a layer: for each expert a row of `hidden` values.
 
-    What decides how often an expert is used, and how well a layer's input tells the next layer's choice, is in these
-    rows (and in how much a layer adds to the streams). Today each row is random, so every expert is used alike. Logits
-    get a standard deviation of about 3, as a trained router's have: a clear choice, not one expert with all weight.
+    Logits get a standard deviation of about 3, as a trained router's have: a clear choice, not one expert with all
+    weight. Without a skew each row is random, so every expert is used alike.
+
+    With one, an expert's popularity p (share of tokens that choose it) is log-normal with that spread (`popularity`).
+    The values of the token embedding have a mean of MEAN standard deviations, so all hidden states share the direction
+    (1, ..., 1). A router's row is a random direction plus a part along the shared one, which works as a bias: it puts
+    the expert's logit, normal over the tokens, above 0 for a share p of them, so that K experts of a token are above 0
+    on average. Layers are predictable because the token embedding is large (EMBEDDING) against what the layers add to
+    the streams, so that all routers see nearly the same vector. What differs between layers is the gain of the mixing
+    gate before the router (GATE_GAIN) and the norm's values (NORM_SPREAD), set so that the next layer's router, put on
+    this layer's input, names 80-90 % of the choices. A token's choices depend on little but the token itself.
     """
-    return _normal(rng, s.experts * s.shape.hidden, 3 / math.sqrt(s.shape.hidden))
+    if not s.skew:
+        return _normal(rng, s.experts * s.shape.hidden, 3 / math.sqrt(s.shape.hidden))
+    # The router's input: half of the normalised embedding, whose values have a mean and a deviation of
+    size = 0.5 / math.sqrt(1 + MEAN**2)
+    mean, deviation = MEAN * size, size
+    normal = statistics.NormalDist()
+    share = rng.permutation(popularity(s.experts, s.shape.used, s.skew))
+    bias = np.array([-SPREAD * normal.inv_cdf(1 - p) for p in share.tolist()], np.float32)
+    rows = _normal(rng, s.experts * s.shape.hidden, SPREAD / (deviation * math.sqrt(s.shape.hidden)))
+    rows = rows.reshape(s.experts, s.shape.hidden)
+    # A row's own part has no share in the common direction.
+    rows += (bias / np.float32(mean * s.shape.hidden) - rows.mean(1))[:, None]
+    return rows.reshape(-1)
+
+
+def popularity(experts: int, used: int, skew: float) -> NDArray[np.float64]:
+    """Share of tokens that choose each expert, rising; they add up to `used`.
+
+    Weights are the quantiles of a log-normal distribution with spread `skew`. A share is that of at least one of a
+    number of draws by weight: no expert is chosen by more than all tokens.
+    """
+    normal = statistics.NormalDist()
+    weights = np.exp([skew * normal.inv_cdf((i + 0.5) / experts) for i in range(experts)])
+    weights /= weights.sum()
+    low, high = 0.0, 1.0
+    while -np.expm1(-high * weights).sum() < used * (1 - 1e-9):
+        high *= 2
+        if high > 1e300:
+            break
+    for _ in range(100):
+        draws = (low + high) / 2
+        low, high = (draws, high) if -np.expm1(-draws * weights).sum() < used else (low, draws)
+    shares: NDArray[np.float64] = np.clip(-np.expm1(-high * weights), 1e-6, 1 - 1e-6)
+    return shares
 
 
 def _normal(rng: np.random.Generator, count: int, deviation: float) -> NDArray[np.float32]:
@@ -519,7 +579,7 @@ def _floats(rng: np.random.Generator, s: Spec, t: Tensor) -> NDArray[np.float32]
     if leaf == "ffn_gate_inp_shexp":
         return _normal(rng, count, 1.5 / math.sqrt(t.ne[0]))
     if "norm" in leaf:
-        values = _normal(rng, count, 0.15)
+        values = _normal(rng, count, NORM_SPREAD if s.skew and leaf == "hc_ffn_norm" else 0.15)
         values += np.float32(1)
         return values
     return None
@@ -535,11 +595,16 @@ _GAINS = [
 ]
 
 
-def _deviation(t: Tensor, tied: bool) -> float:
-    if t.name == TABLE or (t.name == "token_embd.weight" and not tied):
-        return 1.0
+def _scale(t: Tensor, s: Spec) -> tuple[float, float]:
+    """Standard deviation and mean of a matrix's values."""
+    if s.skew and t.name == "token_embd.weight":
+        return EMBEDDING, MEAN * EMBEDDING
+    if t.name == TABLE or (t.name == "token_embd.weight" and not s.shape.tied):
+        return 1.0, 0.0
     gain = next((g for pattern, g in _GAINS if re.search(pattern, t.name)), 1.5)
-    return gain / math.sqrt(t.ne[0])
+    if s.skew and "hc_ffn_up." in t.name:
+        gain = GATE_GAIN
+    return gain / math.sqrt(t.ne[0]), 0.0
 
 
 class _Weights:
@@ -547,7 +612,7 @@ class _Weights:
 
     def __init__(self, s: Spec) -> None:
         self._spec = s
-        self._pools: dict[tuple[str, float], Bytes] = {}
+        self._pools: dict[tuple[str, float, float], Bytes] = {}
 
     def pieces(self, t: Tensor) -> Iterator[Bytes]:
         rng = _generator(self._spec.seed, t.name)
@@ -555,7 +620,7 @@ class _Weights:
         if floats is not None:
             yield _core.quantize(t.type, floats.reshape(-1, t.ne[0])).reshape(-1)
             return
-        pool = self._pool(t.type, _deviation(t, self._spec.shape.tied))
+        pool = self._pool(t.type, *_scale(t, self._spec))
         block = gguf_write.types()[t.type][2]
         experts = t.ne[2] if len(t.ne) == 3 else 1
         each = t.bytes // experts
@@ -569,11 +634,12 @@ class _Weights:
                 left -= len(piece)
                 at = int(rng.integers(len(starts))) * block  # the pool's end: on from anywhere
 
-    def _pool(self, type: str, deviation: float) -> Bytes:
-        key = type, deviation
+    def _pool(self, type: str, deviation: float, mean: float) -> Bytes:
+        key = type, deviation, mean
         if key not in self._pools:
             rng = _generator(self._spec.seed, f"{type} {deviation:.9e}")
             values = _normal(rng, DRAWN, deviation)
+            values += np.float32(mean)
             _, per_block, size = gguf_write.types()[type]
             together = size * max(1, GROUP // per_block)
             blocks = _core.quantize(type, values).reshape(-1, together)

@@ -1,4 +1,4 @@
-"""The statistics on recorded timings of a noisy machine: tests/data/ab_timings.json, made by bench/ab_calibrate.py."""
+"""The statistics on recorded timings, noisy and quiet: tests/data/ab_timings*.json, by bench/ab_calibrate.py."""
 
 import importlib.util
 import sys
@@ -23,10 +23,10 @@ def bench():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [1, 2])
-def test_error_rates_on_recorded_timings(bench, seed):
+@pytest.mark.parametrize(("recording", "seed"), [("ab_timings", 1), ("ab_timings", 2), ("ab_timings_quiet", 1)])
+def test_error_rates_on_recorded_timings(bench, recording, seed):
     """500 comparisons each: equal arms "no difference shown" in >= 95 %, a slowdown of 5 % found in >= 90 %."""
-    times, dirty = bench.load(ROOT / "tests" / "data" / "ab_timings.json")
+    times, dirty = bench.load(ROOT / "tests" / "data" / f"{recording}.json")
     design = stats.plan(runner.PAIRS)
     same, slower = (
         bench.simulate(times, dirty, slowdown, 500, design, runner.TOLERANCE, np.random.default_rng(seed))

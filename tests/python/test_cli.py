@@ -3,20 +3,25 @@
 import io
 import json
 import os
+import re
+import runpy
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import click
 import numpy as np
+import pexpect
 import pytest
 import strata
 import strata.cli
 import strata.cli.ab
 from rich.text import Text
-from strata import _core
+from strata import _core, gguf_write
 from strata.config import KNOBS
 from strata.errors import OutOfMemoryPlanError
+from terminal import environment, terminal
 
 
 class Outcome:
@@ -121,7 +126,8 @@ class TestPrefill:
     def test_progress_lines_away_from_a_terminal(self, run, tiny, monkeypatch):
         monkeypatch.setattr("strata.progress.LINE_SECONDS", 0.0)
         outcome = run("prefill", tiny, "-p", "Hello")
-        assert "prefill 100 %: 0 of 4 tokens done, layer 5 of 5" in outcome.err and "s left" in outcome.err
+        assert "prefill 100 %: layer 5/5, 0 s left, " in outcome.err and "4 of 4 tokens" in outcome.err
+        assert outcome.err.count("prefill ") == 5 * 2 + 1  # a report after each half layer, and the last line
 
 
 class TestPrompt:
@@ -201,10 +207,15 @@ class TestUsage:
         assert run(*command, "-h").out == outcome.out
 
     def test_every_knob_is_an_option(self, run):
-        for command in ("prefill", "run"):
-            text = run(command, "--help").out
+        for command in ("prefill", "run", "plan", "kld", "config"):
+            words = run(command, "--help").out.split()
             for knob in KNOBS.values():
-                assert f"--{knob.name.replace('_', '-')} " in text and knob.variable in text
+                assert f"--{knob.name.replace('_', '-')}" in words
+
+    def test_an_option_twice(self, run, tiny):
+        outcome = run("prefill", tiny, "-p", "a", "--threads", "1", "--threads", "2")
+        assert outcome.code == 2 and "1 and 2" in outcome.err
+        assert run("prefill", tiny, "-p", "a", "--threads", "1", "--threads", "1").code == 0
 
     def test_version(self, run):
         assert strata.__version__ in run("--version").out
@@ -251,6 +262,26 @@ class TestErrors:
             == "warning: STRATA_THRAEDS is no knob of strata and has no effect; did you mean STRATA_THREADS?\n"
         )
 
+    def test_files_that_are_not_whole(self, run, tmp_path):
+        whole = strata.demo_path().read_bytes()
+        half, page, first = tmp_path / "half.gguf", tmp_path / "page.gguf", tmp_path / "m-00001-of-00003.gguf"
+        half.write_bytes(whole[:5_000_000])
+        page.write_bytes(b"\n<!DOCTYPE html><html><title>404</title>")
+        for part in (0, 2):
+            keys = [("general.architecture", "str", "qwen4exp"), ("split.no", "u16", part), ("split.count", "u16", 3)]
+            tensor = gguf_write.Tensor(f"t{part}", (32,), "F32")
+            path = tmp_path / f"m-{part + 1:05d}-of-00003.gguf"
+            path.write_bytes(gguf_write.header(keys, [tensor]) + bytes(tensor.bytes + gguf_write.ALIGNMENT))
+        for path, says in (
+            (half, f"the file has 5000000 bytes, needs {len(whole)}"),
+            (page, "looks like HTML"),
+            (first, "found 2 of 3 parts, missing number 2 ("),
+        ):
+            for command in (["inspect"], ["plan"], ["prefill", "-p", "a"]):
+                outcome = run(*command, path)
+                assert outcome.code == 1 and outcome.out == "" and outcome.err.count("\n") == 1
+                assert outcome.err.startswith(f"error: {path}") and says in outcome.err
+
     def test_plan_that_does_not_fit(self, run, tiny, monkeypatch):
         def refuse(*_):
             error = OutOfMemoryPlanError("the plan needs 9 GB, 8 GB are there.")
@@ -258,12 +289,12 @@ class TestErrors:
             raise error
 
         monkeypatch.setattr(_core, "Engine", refuse)
-        outcome = run("prefill", tiny, "-p", "a")
+        outcome = run("prefill", tiny, "-p", "a", "-q")
         assert outcome.code == 1 and outcome.err == "arena  9 GB\nerror: the plan needs 9 GB, 8 GB are there.\n"
 
     def test_bug_is_no_traceback(self, run, tiny, monkeypatch):
         monkeypatch.setattr(_core, "Engine", lambda *_: 1 / 0)
-        outcome = run("prefill", tiny, "-p", "a")
+        outcome = run("prefill", tiny, "-p", "a", "-q")
         assert outcome.code == 1 and outcome.err.startswith("internal error: ZeroDivisionError")
 
     def test_logits_file_that_cannot_be_written(self, run, tiny, tmp_path):
@@ -311,6 +342,46 @@ class TestRun:
         assert outcome.last.startswith("interrupted after 3 new tokens")
 
 
+class TestConfig:
+    def test_every_value_and_its_source(self, run, tmp_path, monkeypatch):
+        file = tmp_path / "fast.toml"
+        file.write_text("io_threads = 8\nthreads = 3\n")
+        monkeypatch.setenv("STRATA_METAL_PROMPT_PRED", "0")
+        monkeypatch.setenv("STRATA_THREADS", "5")
+        outcome = run("config", "--config", file, "--context", "64", "--json")
+        rows = json.loads(outcome.out)["knobs"]
+        assert set(rows) == set(KNOBS) and outcome.err == ""
+        found = {n: (rows[n]["value"], rows[n]["source"]) for n in ("threads", "io_threads", "prompt_pred", "context")}
+        assert found == {
+            "threads": (3, str(file)),
+            "io_threads": (8, str(file)),
+            "prompt_pred": (0, "STRATA_METAL_PROMPT_PRED"),
+            "context": (64, "argument"),
+        }
+        assert (rows["isa"]["value"], rows["isa"]["source"]) == ("auto", "default")
+        lines = run("config", "--config", file).out.splitlines()
+        assert [line.split()[:2] for line in lines if line.startswith("threads")] == [["threads", "3"]]
+        assert len(lines) <= 40
+
+    def test_one_setting(self, run):
+        text = run("config", "prompt-chunk").out
+        assert "0 (default)" in text and "from 0 to 65536" in text and "STRATA_METAL_PROMPT_CHUNK" in text
+        outcome = run("config", "thraeds")
+        assert outcome.code == 1 and "did you mean threads" in outcome.last
+
+    def test_results_carry_every_setting(self, run, tiny):
+        report = json.loads(run("prefill", tiny, "-p", "a", "--threads", "1", "--json").out)
+        assert set(report["config"]) == set(KNOBS)
+        assert report["config"]["threads"] == {"value": 1, "source": "argument"}
+        result = strata.generate(tiny, "a", max_new_tokens=1, threads=1)
+        assert result.config.sources["threads"] == "argument" and result.effective["threads"] == 1
+
+    def test_page_of_the_knobs(self):
+        path = Path(__file__).parents[2] / "tools" / "make_knob_docs.py"
+        maker = runpy.run_path(str(path))
+        assert maker["PAGE"].read_text("utf-8") == maker["page"](), "run tools/make_knob_docs.py"
+
+
 class TestInspect:
     @pytest.fixture(autouse=True)
     def module(self, monkeypatch):
@@ -334,3 +405,115 @@ def test_reader_that_goes_away():
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=env, check=False)
     os.close(write)
     assert done.returncode == 1 and b"Traceback" not in done.stderr and b"Exception" not in done.stderr
+
+
+class TestDoctor:
+    def test_facts(self, run, tiny):
+        outcome = run("doctor", tiny, "--json", "--threads", "1")
+        facts = json.loads(outcome.out)
+        assert outcome.code == 0 and facts["check"]["works"] and "Paris" in facts["check"]["said"]
+        assert facts["strata"]["version"] == strata.__version__
+        assert facts["processor"]["instruction_sets"] == _core.cpu_isas()
+        assert facts["processor"]["usable"] <= facts["processor"]["cores"] == os.cpu_count()
+        assert 0 < facts["memory"]["usable"] <= facts["memory"]["total"]
+        assert facts["drive"]["path"] == str(tiny) and 0 < facts["drive"]["free"] <= facts["drive"]["size"]
+        assert facts["settings"]["chosen"] == {"threads": {"value": 1, "source": "argument"}}
+
+    def test_one_screen(self, run, tmp_path):
+        outcome = run("doctor", tmp_path)
+        lines = outcome.out.splitlines()
+        assert outcome.code == 0 and len(lines) <= 24 and max(map(len, lines)) <= 100
+        for word in ("strata", "system", "processor", "memory", "drive", "settings", "check"):
+            assert any(line.startswith(word) for line in lines)
+
+    def test_a_machine_on_which_it_does_not_work(self, run, tmp_path, monkeypatch):
+        monkeypatch.setattr("strata.doctor.ANSWER", "London")
+        outcome = run("doctor", tmp_path)
+        assert outcome.code == 1 and "FAILED: 'The capital of France is Paris.'" in outcome.out
+
+
+class TestCache:
+    @pytest.fixture(autouse=True)
+    def kept(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        self.folder = tmp_path / "strata"
+
+    def fill(self):
+        (self.folder / "ab" / "git-1").mkdir(parents=True)
+        (self.folder / "ab" / "git-1" / "big").write_bytes(b"x" * 1_500_000)
+        (self.folder / "ab" / "link").symlink_to(self.folder / "ab" / "git-1" / "big")
+        (self.folder / "ssd").mkdir()
+        (self.folder / "ssd" / "1.json").write_bytes(b"x" * 700)
+
+    def test_nothing(self, run):
+        assert run("cache").out == f"{self.folder}: nothing\n"
+        assert json.loads(run("cache", "--json").out)["kept"] == []
+
+    def test_sizes(self, run):
+        self.fill()
+        lines = run("cache").out.splitlines()
+        assert [line.split()[:3] for line in lines[1:]] == [["ab", "1.5", "MB"], ["ssd", "700", "B"]]
+        kept = json.loads(run("cache", "--json").out)["kept"]
+        assert {row["name"]: row["bytes"] for row in kept} == {"ab": 1_500_000, "ssd": 700}
+        assert [row["name"] for row in json.loads(run("cache", "ssd", "--json").out)["kept"]] == ["ssd"]
+
+    def test_clear(self, run):
+        self.fill()
+        assert run("cache", "ssd", "--clear").code == 0
+        assert [path.name for path in self.folder.iterdir()] == ["ab"]
+        outcome = run("cache", "ssd", "--clear")
+        assert outcome.code == 1 and "there is: ab" in outcome.last
+        assert run("cache", "--clear").code == 0 and list(self.folder.iterdir()) == []
+
+
+class TestOutput:
+    def test_run_as_json(self, run, tiny):
+        report = json.loads(run("run", tiny, "-p", "Hello", "-n", "5", "--json", "--threads", "1").out)
+        expected = strata.generate(tiny, "Hello", max_new_tokens=5)
+        assert (report["text"], report["tokens"]) == (expected.text, expected.tokens)
+        assert report["prompt_tokens"] == 4 and report["finish_reason"] == expected.finish_reason
+        assert report["config"]["threads"] == {"value": 1, "source": "argument"} and report["summary"]["tokens"] == 4
+
+    def test_summary_of_a_prefill(self, run, tiny):
+        outcome = run("prefill", tiny, "-p", "Hello", "--json")
+        report = json.loads(outcome.out)
+        labels = [line.split()[0] for line in outcome.err.splitlines()]
+        at = labels.index("memory", labels.index("prefill"))
+        assert labels[at : at + 4] == ["memory", "experts", "drive", "time"]
+        assert report["summary"]["experts"]["lookups"] == report["stats"]["lookups"]
+        assert report["summary"]["plan_bytes"] == sum(row["bytes"] for row in report["plan"])
+
+    def test_profile(self, run, tiny):
+        outcome = run("prefill", tiny, "-p", "Hello", "--json", "--pkprof", "on")
+        rows = json.loads(outcome.out)["profile"]
+        assert sum(row[3] for row in rows) > 0 and any(row[0] in outcome.err for row in rows)
+        assert json.loads(run("prefill", tiny, "-p", "Hello", "--json").out)["profile"] == []
+
+    @pytest.mark.parametrize(
+        ("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+    )
+    def test_colour_at_a_terminal(self, variables, coloured):
+        child = terminal("prefill", "--demo", **variables)
+        child.expect(pexpect.EOF)
+        assert bool(re.search(r"\x1b\[[0-9;]*m", child.before)) == coloured
+        assert "prefill done: 7 tokens" in child.before
+
+    def test_kld_from_stdin(self, run, tmp_path):
+        text = b"Once upon a time there was a little dog."
+        file = tmp_path / "text"
+        file.write_bytes(text)
+        args = ("kld", "--demo", "--prompt-tokens", "3", "--no-floor", "--json", "-q", "--logits-out", tmp_path / "out")
+        reports = [json.loads(run(*args, "-f", name, stdin=text).out) for name in (file, "-")]
+        assert reports[0] == reports[1] and reports[0]["config"]["threads"]["source"] == "default"
+
+    @pytest.mark.parametrize(
+        ("words", "offers"),
+        [("strata pre", {"prefill"}), ("strata prefill --arena", {"--arena-gb", "--arena-slots"}),
+         ("strata prefill --isa avx5", {"avx512", "avx512vnni"}), ("strata doctor --j", {"--json"})],
+    )  # fmt: skip
+    def test_completion(self, words, offers):
+        last = words.split()[-1]
+        env = {"_STRATA_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        code = "import strata.cli; strata.cli.main()"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(**env))
+        assert {line.split(",")[1] for line in done.stdout.splitlines()} == offers and last, done.stderr

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from strata import Config, ConfigError, ConfigWarning
-from strata.config import KNOBS
+from strata.config import FILE_NAME, KNOBS, read_file
 
 
 def test_defaults():
@@ -33,6 +33,7 @@ def test_defaults():
         "trace": None,
         "backend": "cpu",
         "isa": "auto",
+        "profile": False,
     }
     assert set(config.sources) == set(KNOBS) and set(config.sources.values()) == {"default"}
 
@@ -184,3 +185,118 @@ def test_two_arena_sizes_contradict(env):
     with pytest.raises(ConfigError, match="contradict") as caught:
         Config.from_env(env, **arguments)
     assert "argument" in str(caught.value) and ("STRATA_ARENA_GB" in str(caught.value)) == bool(env)
+
+
+@pytest.mark.parametrize("two", [{"arena_slots": 4, "arena_gb": 2}, {"stream_fake": True, "dump_moe": "moe"}])
+def test_contradictions_name_both(two):
+    with pytest.raises(ConfigError, match="contradict") as caught:
+        Config(**two)
+    assert all(f"{name} = " in str(caught.value) for name in two)
+
+
+def test_work_that_has_not_landed():
+    assert Config.from_env({"STRATA_METAL_MOCE_BONUS": "0", "STRATA_METAL_PROMPT_MOCE": "0"}).moce_bonus == 0
+    for name, text in (("MOCE_BONUS", "0.85"), ("PROMPT_MOCE", "1")):
+        with pytest.raises(ConfigError, match="not in this version"):
+            Config.from_env({f"STRATA_METAL_{name}": text})
+    assert all("Not in this version" in k.help for k in KNOBS.values() if not k.landed)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("ARENA_GB", "6.5", 6.5),
+        ("IO_THREADS", "8", 8),
+        ("PROMPT_CHUNK", "2048", 2048),
+        ("PROMPT_PRED", "0", 0),
+        ("PROMPT_PRED_MIN", "2", 2),
+        ("PLE_ASYNC", "0", False),
+        ("STREAM_FAKE", "1", True),
+        ("DUMP_MOE", "moe", "moe"),
+        ("PKPROF", "1", True),
+        ("MOCE_BONUS", "0", 0.0),
+        ("PROMPT_MOCE", "0", False),
+    ],
+)
+def test_names_of_the_seed_engine(name, text, value):
+    for variable in (f"STRATA_METAL_{name}", f"STRATA_{name}"):
+        config = Config.from_env({variable: text})
+        assert getattr(config, name.lower()) == value and config.sources[name.lower()] == variable
+
+
+class TestFile:
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path, monkeypatch):
+        """An empty working folder, and a home without settings."""
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        self.folder = tmp_path
+
+    def write(self, text, name=FILE_NAME):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def test_order(self):
+        self.write('threads = 2\ncontext = 7\nple_async = false\nisa = "neon"\narena_gb = 3\n')
+        config = Config.load(env={"STRATA_CONTEXT": "8", "STRATA_IO_THREADS": "9"}, threads=1)
+        assert (config.threads, config.context, config.io_threads) == (1, 7, 9)
+        assert (config.ple_async, config.isa, config.arena_gb) == (False, "neon", 3.0)
+        sources = [config.sources[n] for n in ("threads", "context", "io_threads", "backend")]
+        assert sources == ["argument", FILE_NAME, "STRATA_IO_THREADS", "default"]
+
+    def test_which_file(self):
+        import platformdirs
+
+        assert Config.load(env={}).threads == 0
+        user = platformdirs.user_config_path("strata") / FILE_NAME
+        self.write("threads = 1", user.relative_to(self.folder))
+        assert Config.load(env={}).sources["threads"] == str(user)
+        self.write("threads = 2")
+        assert Config.load(env={}).threads == 2
+        named = self.write("threads = 3", "named.toml")
+        assert Config.load(env={"STRATA_CONFIG": str(named)}).threads == 3
+        other = self.write("threads = 4", "other.toml")
+        assert Config.load(other, env={"STRATA_CONFIG": str(named)}).threads == 4
+
+    def test_in_python_only_a_file_that_is_named(self):
+        self.write("threads = 2")
+        assert Config.from_env({}).threads == 0
+        assert Config.from_env({"STRATA_CONFIG": FILE_NAME}).threads == 2
+
+    def test_unknown_name_warns(self):
+        self.write("thraeds = 2")
+        with pytest.warns(ConfigWarning, match=r"strata\.toml: thraeds .* did you mean threads\?"):
+            assert Config.load(env={}).threads == 0
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("threads = -1", "from 0 to 1024"),
+            ("threads = 1.5", "whole number"),
+            ('threads = "2"', "whole number"),
+            ("isa = 3", "avx2"),
+            ("[threads]\nn = 1", "whole number"),
+            ("threads = ", "no TOML file"),
+            (b"# \xff", "no TOML file"),
+        ],
+    )
+    def test_bad_file(self, text, says):
+        self.write(text)
+        with pytest.raises(ConfigError, match=says) as caught:
+            Config.load(env={})
+        assert FILE_NAME in str(caught.value)
+
+    def test_no_file(self):
+        with pytest.raises(ConfigError, match="No such file"):
+            read_file("nothing.toml")
+        with pytest.raises(ConfigError, match=r"nothing\.toml"):
+            Config.load(env={"STRATA_CONFIG": "nothing.toml"})
+
+    def test_contradiction_across_layers(self):
+        self.write("arena_slots = 4")
+        with pytest.raises(ConfigError, match=r"strata\.toml") as caught:
+            Config.load(env={"STRATA_ARENA_GB": "2"})
+        assert "STRATA_ARENA_GB" in str(caught.value)

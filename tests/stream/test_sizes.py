@@ -1,6 +1,9 @@
 """Automatic sizes: chunk, sweep and context by memory; what gives way when it is short; scratch given back."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -77,3 +80,29 @@ def test_a_small_arena_is_said():
     assert any(f"one token uses {used}" in w for w in engine.warnings)
     assert open_engine("demo", arena_slots=used).warnings == []
     assert np.isfinite(engine.prefill(engine.session(), prompt("demo", 5), "last")[0]).all()
+
+
+CPU = Path("/sys/fs/cgroup/cpu")  # v1
+
+
+@pytest.mark.skipif(not os.access(CPU / "cpu.cfs_quota_us", os.W_OK), reason="needs root and cgroup v1")
+def test_a_quota_of_a_parent_group_counts():
+    """A process in a group below one that grants 1.2 CPUs runs two threads, however many cores there are; 0.5: one."""
+    parent = CPU / f"strata-test-{os.getpid()}"
+    child = parent / "below"
+    child.mkdir(parents=True)
+    code = f"""
+import os, pathlib
+pathlib.Path({str(child)!r}, "cgroup.procs").write_text(str(os.getpid()))
+from strata import Config, _core, demo_path
+print(_core.memory_plan(os.fsencode(demo_path()), Config().to_core())["config"]["threads"])
+"""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        for quota, threads in ((120_000, min(2, cores)), (50_000, 1), (-1, cores)):
+            (parent / "cpu.cfs_quota_us").write_text(str(quota))
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            assert int(done.stdout) == threads, quota
+    finally:
+        child.rmdir()
+        parent.rmdir()

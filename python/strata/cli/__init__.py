@@ -5,17 +5,23 @@ Results go to stdout, everything for people (memory plan, progress, summary, err
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import click
 
 from strata import __version__
+from strata.cli.cache import cache_command
+from strata.cli.config import config_command
+from strata.cli.doctor import doctor_command
 from strata.cli.dump_compare import dump_compare_command
 from strata.cli.explain import explain_command
 from strata.cli.inspect import inspect_command
@@ -23,7 +29,9 @@ from strata.cli.kld import kld_command
 from strata.cli.parity import kernel_parity_command, route_parity_command
 from strata.cli.plan import plan_command
 from strata.cli.prefill import prefill_command
+from strata.cli.replay import replay_command
 from strata.cli.run import run_command
+from strata.cli.ssd import ssd_command
 from strata.cli.synth import synth_command
 from strata.config import ConfigWarning
 from strata.errors import OutOfMemoryPlanError, StrataError
@@ -32,17 +40,17 @@ EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 EPILOG = """\b
 Examples:
-  strata prefill --demo
   strata run --demo -p "Once upon a time" -n 60
   strata inspect model.gguf
   strata plan model.gguf --ram 24G
-  strata synth big.gguf --size 30G
 
 \b
-Exit codes: 0 done; 1 an error of strata (one sentence on stderr, a traceback
-with STRATA_DEBUG=1); 2 wrong usage; 130 interrupted.
+Exit codes: 0 done; 1 an error (one sentence on stderr; STRATA_DEBUG=1 adds a
+traceback); 2 wrong usage; 130 interrupted. Results go to stdout, everything
+else to stderr. A file named - is stdin. NO_COLOR is respected.
 
-Every setting of `strata prefill --help` can also be given as STRATA_<NAME>. NO_COLOR is respected.
+\b
+Completion for bash (or zsh, fish): eval "$(_STRATA_COMPLETE=bash_source strata)"
 """
 
 
@@ -56,11 +64,16 @@ strata.add_command(prefill_command)
 strata.add_command(run_command)
 strata.add_command(inspect_command)
 strata.add_command(explain_command)
+strata.add_command(config_command)
+strata.add_command(doctor_command)
+strata.add_command(cache_command)
 strata.add_command(dump_compare_command)
 strata.add_command(kld_command)
 strata.add_command(route_parity_command)
 strata.add_command(kernel_parity_command)
 strata.add_command(plan_command)
+strata.add_command(replay_command)
+strata.add_command(ssd_command)
 strata.add_command(synth_command)
 
 
@@ -74,10 +87,33 @@ def run_guarded(command: click.Command, args: Sequence[str] | None, name: str) -
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a text in another alphabet than the terminal's is no error
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _second_interrupt_ends():
         warnings.simplefilter("always", ConfigWarning)
         warnings.showwarning = _show_warning
         return _run(command, args, name)
+
+
+@contextlib.contextmanager
+def _second_interrupt_ends() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt once; after that the system's own way is back, which ends the process at once.
+
+    So it ends even while the first one waits for a drive that does not answer.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    main_thread = threading.current_thread() is threading.main_thread()
+    if before is not signal.default_int_handler or not main_thread:  # ignored, as under nohup, or somebody else's
+        yield
+        return
+
+    def once(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _run(command: click.Command, args: Sequence[str] | None, name: str) -> int:

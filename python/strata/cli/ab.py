@@ -16,22 +16,22 @@ from strata.cli.prompt import parse_ids
 
 EPILOG = """\b
 Examples:
-  strata-ab base patched
-  strata-ab base patched --model model.gguf --tokens 4096 --set ARENA_GB=6 --html report.html
-  strata-ab patched IO_THREADS=8 wide:IO_THREADS=16,PROMPT_CHUNK=2048
-  strata-ab git=v0.1 patched --dump
-  strata-ab report laptop.json desktop.json --markdown both.md
+  strata-ab base patched --tokens 256 --pairs 2 --json laptop.json
+  strata-ab patched IO_THREADS=8 wide:IO_THREADS=16,PROMPT_CHUNK=2048 --model model.gguf
+  strata-ab git=v0.1 patched --dump --html report.html
+  strata-ab report laptop.json     (shows saved comparisons, of several machines side by side)
 
 \b
-An arm is a preset (base, patched), a .toml file of settings, KEY=VALUE,...
-(also python=PATH, wheel=FILE or git=REVISION for another build), with
-NAME: before it for a name of its own. The first arm is the base.
-
-\b
-Exit codes: 0 done; 1 an error; 2 wrong usage; 3 bits differ (dumps or
-logits); 130 interrupted.
+Exit codes: 0 done; 1 an error; 2 wrong usage; 3 bits differ (dumps or logits); 130 interrupted.
 """
 
+REPORT_EPILOG = """\b
+Examples:
+  strata-ab report laptop.json
+  strata-ab report laptop.json desktop.json --markdown both.md
+"""
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 EXIT_DIFFER = 3
 WIDTH = 120
 _OUT = click.Path(dir_okay=False, path_type=Path)
@@ -40,9 +40,7 @@ _OUT = click.Path(dir_okay=False, path_type=Path)
 def _outputs(command: Any) -> Any:
     for option in reversed(
         [
-            click.option(
-                "--json", "json_out", type=_OUT, help="Write the raw runs and all derived values to this file."
-            ),
+            click.option("--json", "json_out", type=_OUT, help="Write all runs and values to this file."),
             click.option("--markdown", "markdown_out", type=_OUT, help="Write a report for a pull request."),
             click.option("--html", "html_out", type=_OUT, help="Write a page with plots."),
         ]
@@ -51,7 +49,7 @@ def _outputs(command: Any) -> Any:
     return command
 
 
-@click.command("strata-ab", epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("strata-ab", epilog=EPILOG, context_settings=CONTEXT)
 @click.argument("arms", nargs=-1, required=True)
 @click.option("--model", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Default: the demo model.")
 @click.option(
@@ -64,21 +62,21 @@ def _outputs(command: Any) -> Any:
 @click.option("--decode", type=click.IntRange(min=0), default=0, show_default=True, help="Steps of one forced token.")
 @click.option("--pairs", type=click.IntRange(min=1), help="At most so many pairs.")
 @click.option("--chunk", type=click.IntRange(min=1), help="PROMPT_CHUNK of all arms.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of all arms; may be repeated.")
-@click.option("--metric", default="prefill_ms", show_default=True, help="What the verdict and the stopping are about.")
-@click.option("--tolerance", type=float, help="Stop when the interval is within this of equality, e.g. 0.02.")
-@click.option("--max-minutes", type=float, help="Stop after this time; with the demo model 4 unless given.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of all arms; repeatable.")
+@click.option("--metric", default="prefill_ms", show_default=True, help="What the verdict is about.")
+@click.option("--tolerance", type=float, help="Stop when this near to equality, e.g. 0.02.")
+@click.option("--max-minutes", type=float, help="Stop after this time; demo model: 4.")
 @click.option(
     "--cache",
     type=click.Choice(["auto", "drop", "model", "keep"]),
     default="auto",
     show_default=True,
-    help="Before each run: drop the whole page cache, the model's pages, or keep it; auto: what rights allow.",
+    help="Of the page cache, before each run.",
 )
 @click.option("--cooldown", type=float, help="Seconds between two runs.")
-@click.option("--wait", type=float, help="Seconds to wait for a gate (busy, memory, heat) at a time.")
-@click.option("--max-wait", type=float, help="Seconds to wait for gates in all; then measuring goes on, and says so.")
-@click.option("--strict", is_flag=True, help="Give up instead of going on when the machine does not become quiet.")
+@click.option("--wait", type=float, help="Seconds to wait for a gate (busy, memory, heat).")
+@click.option("--max-wait", type=float, help="Seconds to wait for gates in all; then it goes on, and says so.")
+@click.option("--strict", is_flag=True, help="Give up when the machine does not become quiet.")
 @click.option("--force", is_flag=True, help="Measure even on battery power or with too little memory.")
 @click.option("--dump", is_flag=True, help="Dump every layer once per arm, and compare bit by bit.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
@@ -96,7 +94,11 @@ def compare_command(
     model: Path | None,
     **options: Any,
 ) -> int:
-    """Compares ARMS, in interleaved pairs of fresh processes on a cold cache: faster? and the same bits?"""
+    """Compares ARMS in interleaved pairs of fresh processes on a cold cache: faster? the same bits?
+
+    An arm is a preset (base, patched), a .toml file of settings, KEY=VALUE,..., or another build (python=PATH,
+    wheel=FILE, git=REVISION), with NAME: before it for a name of its own. The first is the base.
+    """
     from strata.ab import runner
 
     if prompt is not None and prompt_ids is not None:
@@ -135,7 +137,7 @@ def compare_command(
     return 130 if result.stopped.startswith("interrupted") else EXIT_DIFFER if differs else 0
 
 
-@click.command("strata-ab report", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("strata-ab report", epilog=REPORT_EPILOG, context_settings=CONTEXT)
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_outputs
 def report_command(

@@ -21,7 +21,7 @@ short or of another shape.
 _FOLDER = click.Path(path_type=Path)
 
 
-@click.command("dump-compare", epilog=EPILOG)
+@click.command("dump-compare", epilog=EPILOG, short_help="Compare two dumps bit by bit.")
 @click.argument("a", type=_FOLDER)
 @click.argument("b", type=_FOLDER)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

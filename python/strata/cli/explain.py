@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 EPILOG = """\b
-Example:
-  strata prefill --demo --trace run.json && strata explain run.json
+Examples:
+  strata prefill --demo --trace run.json
+  strata explain run.json
 
 \b
 https://ui.perfetto.dev opens the file too: reads of each thread, waits, segments.

@@ -14,7 +14,7 @@ Examples:
 WIDTH = 120  # of the tables when stdout is no terminal
 
 
-@click.command("inspect", epilog=EPILOG)
+@click.command("inspect", epilog=EPILOG, short_help="Show what is in a model file.")
 @click.argument("model")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def inspect_command(model: str, as_json: bool) -> None:

@@ -13,14 +13,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from strata.api import Model, demo_path, load
-from strata.cli.knobs import knob_options, show_settings
-from strata.cli.prompt import parse_ids
+from strata.api import Model, demo_path
+from strata.cli.knobs import KnobCommand, knob_options, open_model
+from strata.cli.prompt import parse_ids, read_text
+from strata.config import Config
 from strata.errors import InputError
 
 EPILOG = """\b
 Examples:
-  strata kld model.gguf -f text.txt --logits-out ref.logits --activations f32
+  strata kld model.gguf -f text.txt --logits-out ref.logits --activations f32 --no-floor
   strata kld model.gguf --logits-ref ref.logits --isa portable
   strata kld model.gguf --logits-ref base.kld     (written by llama-perplexity)
 
@@ -30,13 +31,16 @@ Exit codes: 0 done; 1 an error; 2 wrong usage.
 
 WIDTH = 120
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_TEXT = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 
-@click.command("kld", epilog=EPILOG)
+@click.command(
+    "kld", cls=KnobCommand, epilog=EPILOG, short_help="Compare the distributions of a model with those of a reference."
+)
 @click.argument("model", required=False)
 @click.option("--demo", is_flag=True, help="Use the model that comes with strata.")
-@click.option("-f", "--file", "file", type=_FILE, help="A text (UTF-8): the prompt, and the tokens to force.")
-@click.option("--tokens", type=_FILE, help="A file of token ids instead.")
+@click.option("-f", "--file", type=_TEXT, help="A text (UTF-8): the prompt, and the tokens to force; - is stdin.")
+@click.option("--tokens", type=_TEXT, help="A file of token ids instead; - is stdin.")
 @click.option("--prompt-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="N: run first.")
 @click.option("--forced-tokens", type=click.IntRange(min=1), help="M: forced after them. Default: all that follow.")
 @click.option("--logits-out", type=click.Path(dir_okay=False, path_type=Path), help="Write the logits to this file.")
@@ -50,8 +54,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def kld_command(
     model: str | None,
     demo: bool,
-    file: Path | None,
-    tokens: Path | None,
+    file: str | None,
+    tokens: str | None,
     prompt_tokens: int,
     forced_tokens: int | None,
     logits_out: Path | None,
@@ -61,7 +65,7 @@ def kld_command(
     no_floor: bool,
     as_json: bool,
     quiet: bool,
-    overrides: dict[str, Any],
+    config: Config,
 ) -> None:
     """Teacher-forced: N tokens of a text are run, M forced, and the distributions after each compared.
 
@@ -77,10 +81,9 @@ def kld_command(
         raise click.UsageError("give --logits-out, --logits-ref, or both.")
     console = Console(stderr=True, highlight=False, quiet=quiet)
     with (
-        load(str(demo_path()) if model is None else model, **overrides) as loaded,
+        open_model(str(demo_path()) if model is None else model, config, console) as loaded,
         tempfile.TemporaryDirectory() as tmp,
     ):
-        show_settings(loaded, console)
         reference = None if logits_ref is None else kld.Reference(logits_ref)
         given = _given(loaded, file, tokens)
         if reference is not None:
@@ -98,6 +101,7 @@ def kld_command(
                 )
             windows = [kld.Window(given[:last], prompt_tokens - 1)]
         report: dict[str, Any] = {"model": loaded.path.name, "places": sum(w.places for w in windows)}
+        report |= {"config": loaded.config.to_json(), "effective": loaded.effective}
         with Progress(console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
             task = bar.add_task("running", total=None)
 
@@ -127,16 +131,12 @@ def kld_command(
         _show(report, found, floor)
 
 
-def _given(model: Model, file: Path | None, tokens: Path | None) -> Any:
+def _given(model: Model, file: str | None, tokens: str | None) -> Any:
     if file is not None and tokens is not None:
         raise click.UsageError("give one of --file and --tokens.")
     if file is not None:
-        try:
-            text = file.read_bytes().decode("utf-8")
-        except UnicodeDecodeError as e:
-            raise InputError(f"{file} is not UTF-8: byte {e.start}.") from None
-        return np.array(model.tokenizer.encode(text), np.int32)
-    return None if tokens is None else np.array(parse_ids(tokens.read_text("utf-8"), str(tokens)), np.int32)
+        return np.array(model.tokenizer.encode(read_text(file)), np.int32)
+    return None if tokens is None else np.array(parse_ids(read_text(tokens), tokens), np.int32)
 
 
 def _show(report: dict[str, Any], found: Any, floor: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,63 +11,113 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from strata.api import Model
-from strata.config import KNOBS, Knob
+from strata import ssd
+from strata.api import Model, load
+from strata.config import FILE_NAME, KNOBS, Config, Knob
 from strata.errors import ConfigError
+from strata.fit import memory_plan
+
+UNBROKEN = "\N{NON-BREAKING HYPHEN}"
 
 
-def _checked(knob: Knob) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+class KnobOption(click.Option):
+    """The option of a knob. Help lists it by name only: `strata config NAME` has the rest, which would fill pages."""
+
+    def get_help_record(self, ctx: click.Context) -> None:
+        """Nothing: see KnobCommand."""
+
+
+class KnobCommand(click.Command):
+    """A command with the options of the knobs."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command's own options, then the names of the knobs'."""
+        super().format_options(ctx, formatter)
+        names = [option.opts[0] for option in self.params if isinstance(option, KnobOption)]
+        with formatter.section("Settings (strata config NAME explains one)"):
+            # A hyphen is where text may be broken; the name of an option is not.
+            formatter.write_text(" ".join(name.replace("-", UNBROKEN) for name in names))
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, with the hyphens put back."""
+        super().format_help(ctx, formatter)
+        formatter.buffer = [text.replace(UNBROKEN, "-") for text in formatter.buffer]
+
+
+def _checked(knob: Knob) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], Any]:
     """An option's callback that checks a value as its knob does."""
 
-    def check(_: click.Context, __: click.Parameter, text: str | None) -> Any:
+    def check(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> Any:
         try:
-            return None if text is None else knob.parse(text)
+            values = [knob.parse(text) for text in texts]
         except ConfigError as e:
             raise click.BadParameter(str(e)) from None
+        if any(value != values[0] for value in values):
+            given = " and ".join(map(str, values))
+            raise click.BadParameter(f"{knob.name} is given as {given}; give it once.")
+        return values[0] if values else None
 
     return check
 
 
 def knob_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds an option for each knob; the command gets those that were given as `overrides`."""
+    """Adds --config and an option for each knob; the command gets `config`, with every layer in it."""
 
     @functools.wraps(command)
-    def with_knobs(**arguments: Any) -> Any:
+    def with_knobs(config_file: str | None, **arguments: Any) -> Any:
         given = {name: arguments.pop(name) for name in KNOBS}
-        return command(overrides={name: value for name, value in given.items() if value is not None}, **arguments)
+        overrides = {name: value for name, value in given.items() if value is not None}
+        return command(config=Config.load(config_file, **overrides), **arguments)
 
     wrapped: Callable[..., Any] = with_knobs
     for knob in reversed(KNOBS.values()):
-        default = "off" if knob.default in (None, False) else "on" if knob.default is True else knob.default
-        if knob.type is float:
-            default = f"{knob.default:g}"
-        text = f"{knob.help} [default: {default}; {knob.variable}; since {knob.since}]"
         choices = ("on", "off") if knob.type is bool else knob.choices
-        metavar = f"[{'|'.join(choices)}]" if choices else (knob.unit or knob.name).upper()
-        name = f"--{knob.name.replace('_', '-')}"
-        option = click.option(name, knob.name, metavar=metavar, callback=_checked(knob), help=text)
-        wrapped = option(wrapped)
-    return wrapped
+        wrapped = click.option(
+            f"--{knob.name.replace('_', '-')}",
+            knob.name,
+            cls=KnobOption,
+            metavar=f"[{'|'.join(choices)}]" if choices else (knob.unit or knob.name).upper(),
+            multiple=True,  # given twice with two values it is an error, not the last one
+            callback=_checked(knob),
+            shell_complete=_completion(choices),
+        )(wrapped)
+    return click.option(
+        "--config",
+        "config_file",
+        type=click.Path(exists=True, dir_okay=False),
+        help=f"A TOML file of settings.  [default: {FILE_NAME} here, then the user's]",
+    )(wrapped)
 
 
-def show_settings(model: Model, console: Console) -> None:
-    """Prints the memory plan, the values in force, and where each value that is not a default came from."""
-    for warning in model.warnings:
-        console.print(f"warning: {warning}", soft_wrap=True, markup=False)
+def _completion(choices: tuple[str, ...]) -> Callable[..., list[str]]:
+    return lambda _context, _parameter, begun: [c for c in choices if c.startswith(begun)]
+
+
+def open_model(path: str, config: Config, console: Console) -> Model:
+    """Loads a model; prints its memory plan before, the values in force and where chosen ones came from after."""
+    plan = memory_plan(path, config)["lines"]
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")
-    for line, count in model.plan:
+    for line, count in plan:
         table.add_row(line, size(count))
-    table.add_row("total", size(sum(count for _, count in model.plan)))
-    console.print(f"memory plan of {model.path.name}", markup=False)
+    table.add_row("total", size(sum(count for _, count in plan)))
+    console.print(f"memory plan of {os.path.basename(path)}", markup=False)
     console.print(table)
+    model = load(path, config)
+    for warning in model.warnings:
+        console.print(f"warning: {warning}", soft_wrap=True, markup=False)
     values = ", ".join(f"{name} {value}" for name, value in model.effective.items())
     console.print(f"in force: {values}", soft_wrap=True, markup=False)
-    config = model.config
     chosen = [f"{n} = {getattr(config, n)} ({s})" for n, s in config.sources.items() if s != "default"]
     if chosen:
         console.print(f"chosen: {', '.join(chosen)}", soft_wrap=True, markup=False)
+    return model
+
+
+def drive_speed(path: str) -> float | None:
+    """The probed speed of the drive of a file, in 1e9 bytes a second; None when it was not probed."""
+    return ssd.cached(path)
 
 
 def size(count: float) -> str:

@@ -13,6 +13,19 @@ from rich.table import Table
 
 from strata import parity
 
+ROUTE_EPILOG = """\b
+Examples:
+  strata route-parity --rows 16
+  strata route-parity --isa portable --verbose --json
+"""
+
+KERNEL_EPILOG = """\b
+Examples:
+  strata kernel-parity rms_norm
+  strata kernel-parity --list
+  strata kernel-parity product-Q4_K --ab git=v0.1
+"""
+
 WIDTH = 120
 EXIT_FAIL = 1
 
@@ -24,7 +37,7 @@ def _console() -> Console:
     return console
 
 
-@click.command("route-parity")
+@click.command("route-parity", epilog=ROUTE_EPILOG, short_help="Compare the router with a plain reference.")
 @click.option("--isa", "isas", multiple=True, help="An instruction set; may be repeated. Default: all of this machine.")
 @click.option("-k", "--top-k", default=10, show_default=True, type=click.IntRange(min=1, max=256))
 @click.option("--rows", default=256, show_default=True, type=click.IntRange(min=1), help="Rows of each kind of logits.")
@@ -75,7 +88,7 @@ def _figures(group: list[parity.RouteCase]) -> list[str]:
     ]
 
 
-@click.command("kernel-parity")
+@click.command("kernel-parity", epilog=KERNEL_EPILOG, short_help="Compare kernels with plain references.")
 @click.argument("names", nargs=-1)
 @click.option("--isa", "isas", multiple=True, help="An instruction set; may be repeated. Default: all of this machine.")
 @click.option("--list", "list_only", is_flag=True, help="Print the kernels' names.")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from strata.cli.knobs import knob_options, size
+from strata.cli.knobs import KnobCommand, knob_options, size
 from strata.cli.sizes import byte_size
 from strata.config import KNOBS, Config
 
@@ -24,21 +23,21 @@ Examples:
 WIDTH = 100  # of the table when stdout is no terminal
 
 
-@click.command("plan", epilog=EPILOG)
+@click.command("plan", cls=KnobCommand, epilog=EPILOG, short_help="Show the memory that a model would take.")
 @click.argument("model")
 @click.option("--ram", metavar="SIZE", callback=byte_size, help="Plan for a machine with so much memory free (24G).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @knob_options
-def plan_command(model: str, ram: int | None, as_json: bool, overrides: dict[str, Any]) -> None:
+def plan_command(model: str, ram: int | None, as_json: bool, config: Config) -> None:
     """Shows the memory that MODEL would take, line by line, without loading it; reads its header only.
 
     Exits with 1 when it does not fit.
     """
     if ram is not None:
-        if "ram_gb" in overrides:
+        if config.sources["ram_gb"] == "argument":
             raise click.UsageError("--ram and --ram-gb say the same thing; give one of them.")
-        overrides["ram_gb"] = ram / 1e9
-    report = make_report(model, Config.from_env(**overrides))
+        config = config.override(ram_gb=ram / 1e9)
+    report = make_report(model, config)
     if as_json:
         click.echo(json.dumps(report))
         return
@@ -50,9 +49,9 @@ def plan_command(model: str, ram: int | None, as_json: bool, overrides: dict[str
 
 def make_report(model: str, config: Config) -> dict[str, Any]:
     """The plan in plain values. experts: in the arena, in all, and used by one token (cycle)."""
-    from strata import _core, inspect
+    from strata import fit, inspect
 
-    plan = _core.memory_plan(os.fsencode(model), config.to_core())
+    plan = fit.memory_plan(model, config)
     info = inspect.inspect(model, config.qsa_ratio)
     force, lines = plan["config"], plan["lines"]
     every = info.hparams["n_layer"] * info.hparams["n_expert"]

@@ -9,12 +9,15 @@ from typing import Any
 import click
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
 from strata import sampling
-from strata.api import Model, PrefillResult, Session, load
-from strata.cli.knobs import knob_options, show_settings, size
+from strata.api import Model, PrefillResult, Session
+from strata.cli.knobs import KnobCommand, drive_speed, knob_options, open_model, size
 from strata.cli.prompt import prompt_options
+from strata.config import Config
 from strata.progress import Reporter
+from strata.summary import Summary, summarize
 
 TOP = 5
 TAIL = 60  # characters of the prompt that are shown
@@ -27,7 +30,9 @@ Examples:
 """
 
 
-@click.command("prefill", epilog=EPILOG)
+@click.command(
+    "prefill", cls=KnobCommand, epilog=EPILOG, short_help="Run a prompt; show its cost and the most likely next tokens."
+)
 @prompt_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option(
@@ -38,6 +43,11 @@ Examples:
 @click.option(
     "--logits", type=click.Choice(["last", "all"]), default="last", show_default=True, help="Which logits to write."
 )
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the experts that each token chose, and the guesses, to this file (npz) for `strata replay`.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No plan, progress or summary on stderr.")
 @knob_options
 def prefill_command(
@@ -47,8 +57,9 @@ def prefill_command(
     as_json: bool,
     logits_out: Path | None,
     logits: str,
+    record: Path | None,
     quiet: bool,
-    overrides: dict[str, Any],
+    config: Config,
 ) -> None:
     """Runs a prompt through MODEL and prints its cost and the most likely next tokens.
 
@@ -58,40 +69,63 @@ def prefill_command(
         raise click.UsageError("--logits all is for --logits-out.")
     if logits_out is not None and not logits_out.absolute().parent.is_dir():
         raise click.UsageError(f"--logits-out: there is no folder {logits_out.parent}.")
+    if record is not None and not record.absolute().parent.is_dir():
+        raise click.UsageError(f"--record: there is no folder {record.parent}.")
     console = Console(stderr=True, highlight=False, quiet=quiet)
-    with load(model, **overrides) as loaded:
-        show_settings(loaded, console)
+    with open_model(model, config, console) as loaded:
         session = loaded.session()
         result = run_prompt(
-            session, prompt, console, logits="all" if logits == "all" else "last", parse_special=parse_special
+            session,
+            prompt,
+            console,
+            logits="all" if logits == "all" else "last",
+            parse_special=parse_special,
+            record=record is not None,
         )
+        cost = summary(loaded, result.stats)
+        console.print(cost.text(), markup=False, soft_wrap=True)
+        profile = loaded.profile()
+        if profile:
+            console.print(profile_table(profile))
         assert result.logits is not None
+        if record is not None:
+            assert result.routing is not None
+            result.routing.save(record)
         if logits_out is not None:
             with logits_out.open("wb") as file:  # np.save would add .npy to a name without it
                 np.save(file, result.logits)
-        if loaded.config.profile:
-            click.echo(loaded.profile_table(), err=True)
-        report = _report(loaded, result)
+        report = _report(loaded, result) | {"summary": cost.to_json(), "profile": profile}
         tail = _tail(loaded, result)
     click.echo(json.dumps(report, default=_plain, ensure_ascii=False) if as_json else _text(report, tail))
 
 
 def run_prompt(session: Session, prompt: str | list[int], console: Console, **arguments: Any) -> PrefillResult:
     """A prefill with progress on the console. Ctrl-C prints what was done and exits 130."""
-    reporter = Reporter(console)
+    reporter = Reporter(console, drive_speed(str(session.model.path)))
     try:
         with reporter:
             return session.prefill(prompt, progress=reporter, **arguments)
-    except KeyboardInterrupt:
-        done = "before the first layer was done"
-        if reporter.last is not None:
-            p = reporter.last
-            done = (
-                f"in layer {min(p.layer + 1, p.n_layer)} of {p.n_layer}, {session.position} of {p.tokens} tokens done, "
-                f"{size(p.bytes_read)} read in {p.seconds:.1f} s"
-            )
-        click.echo(f"interrupted {done}.", err=True)
+    except KeyboardInterrupt as e:
+        if console.quiet:
+            click.echo(reporter.last_line(e), err=True)
         raise click.exceptions.Exit(130) from None
+
+
+def summary(model: Model, stats: dict[str, Any]) -> Summary:
+    """What a prefill of this model cost."""
+    drive = drive_speed(str(model.path))
+    return summarize(stats, model.effective, model.plan, drive_gb_s=drive, experts_of_layer=model.info["n_expert"])
+
+
+def profile_table(rows: list[tuple[str, str, int, float, float, float]]) -> Table:
+    """Time of each op and kernel, the longest first."""
+    total = sum(row[3] for row in rows)
+    table = Table("op", "kernel", "runs", "seconds", "share", box=None, pad_edge=False)
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for op, kernel, count, seconds, _, _ in sorted(rows, key=lambda row: -row[3]):
+        table.add_row(op, kernel, str(count), f"{seconds:.4f}", f"{seconds / total:.1%}" if total else "")
+    return table
 
 
 def _tail(model: Model, result: PrefillResult) -> str:
@@ -110,14 +144,13 @@ def _report(model: Model, result: PrefillResult) -> dict[str, Any]:
     for id in sampling.top(last, TOP).tolist():
         text = model.tokenizer.decode([id], skip_special=False) if id < model.tokenizer.n_vocab else ""
         next_tokens.append({"id": id, "text": text, "logit": float(last[id]), "probability": float(shares[id])})
-    config = result.config
     return {
         "model": str(model.path),
         "tokens": result.tokens.tolist(),
         "position": result.session.position,
         "stats": result.stats,
         "next": next_tokens,
-        "config": {name: {"value": getattr(config, name), "source": s} for name, s in config.sources.items()},
+        "config": result.config.to_json(),
         "effective": result.effective,
         "plan": [{"line": line, "bytes": count} for line, count in model.plan],
     }

@@ -49,9 +49,9 @@ def prompt_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError("--strip-newline is for --file.")
         prompt: str | list[int]
         if tokens is not None:
-            prompt = parse_ids(_read(tokens), tokens)
+            prompt = parse_ids(read_text(tokens), tokens)
         elif file is not None:
-            prompt = _read(file)
+            prompt = read_text(file)
             if strip_newline:
                 prompt = re.sub(r"\r?\n\Z", "", prompt)
         else:
@@ -101,7 +101,7 @@ def parse_ids(text: str, name: str) -> list[int]:
     return ids
 
 
-def _read(name: str) -> str:
+def read_text(name: str) -> str:
     """The text of a file or of stdin, with no line end changed."""
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     try:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
-from typing import Any
 
 import click
 from rich.console import Console
 
-from strata.api import load
-from strata.cli.knobs import knob_options, show_settings, size
+from strata.cli.knobs import KnobCommand, drive_speed, knob_options, open_model, size
+from strata.cli.prefill import summary
 from strata.cli.prompt import prompt_options
+from strata.config import Config
 from strata.progress import Reporter
+from strata.summary import decode_hint
 
 EPILOG = """\b
 Examples:
@@ -21,7 +23,7 @@ Examples:
 """
 
 
-@click.command("run", epilog=EPILOG)
+@click.command("run", cls=KnobCommand, epilog=EPILOG, short_help="Print a prompt and its continuation.")
 @prompt_options
 @click.option(
     "-n", "--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="At most so many."
@@ -33,6 +35,7 @@ Examples:
 )
 @click.option("--seed", type=int, help="Makes draws repeatable.")
 @click.option("--ignore-eos", is_flag=True, help="Go on after an end token.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, no text.")
 @click.option("-q", "--quiet", is_flag=True, help="No plan, progress or summary on stderr.")
 @knob_options
 def run_command(
@@ -45,14 +48,14 @@ def run_command(
     top_p: float,
     seed: int | None,
     ignore_eos: bool,
+    as_json: bool,
     quiet: bool,
-    overrides: dict[str, Any],
+    config: Config,
 ) -> None:
     """Prints a prompt and its continuation by MODEL, token by token, and a line end after it."""
     console = Console(stderr=True, highlight=False, quiet=quiet)
-    with load(model, **overrides) as loaded:
-        show_settings(loaded, console)
-        reporter = Reporter(console)
+    with open_model(model, config, console) as loaded:
+        reporter = Reporter(console, drive_speed(model))
         start = time.perf_counter()
         generated = 0
 
@@ -61,9 +64,11 @@ def run_command(
             if generated == 0:
                 # Not before: a prompt that is refused, or progress lines, should not stand in the middle of a text.
                 reporter.stop()
-                click.echo(prompt if isinstance(prompt, str) else loaded.tokenizer.decode(prompt), nl=False)
+                if not as_json:
+                    click.echo(prompt if isinstance(prompt, str) else loaded.tokenizer.decode(prompt), nl=False)
             generated += 1
-            click.echo(text, nl=False)
+            if not as_json:
+                click.echo(text, nl=False)
 
         try:
             with reporter:
@@ -80,16 +85,38 @@ def run_command(
                     parse_special=parse_special,
                 )
         except KeyboardInterrupt:
-            if generated:
+            if generated and not as_json:
                 click.echo()
             click.echo(f"interrupted after {generated} new tokens in {time.perf_counter() - start:.1f} s.", err=True)
             raise click.exceptions.Exit(130) from None
-        click.echo()
         stats, first = result.stats, result.stats["prefill"]
+        cost = summary(loaded, first)
+        if as_json:
+            report = {
+                "model": str(loaded.path),
+                "prompt_tokens": first["tokens"],
+                "tokens": result.tokens,
+                "text": result.text,
+                "finish_reason": result.finish_reason,
+                "stats": stats,
+                "summary": cost.to_json(),
+                "config": result.config.to_json(),
+                "effective": result.effective,
+                "plan": [{"line": line, "bytes": count} for line, count in loaded.plan],
+            }
+            click.echo(json.dumps(report, ensure_ascii=False))
+        else:
+            click.echo()
         reason = {"eos": "an end token", "length": "the limit", "context": "the end of the context"}
+        share = stats["resident"] / stats["lookups"] if stats["lookups"] else 0.0
+        console.print(cost.text(), markup=False, soft_wrap=True)
+        hint = decode_hint(stats, result.effective, loaded.info["n_layer"] * loaded.info["n_expert_used"])
+        if hint:
+            console.print(f"hint     {hint}", soft_wrap=True)
         console.print(
             f"prompt {first['tokens']} tokens in {first['seconds']:.2f} s, then {stats['tokens']} tokens at "
-            f"{stats['tokens_per_second']:.1f} tok/s; read {size(first['bytes_read'])}, then "
-            f"{size(stats['bytes_read'])}; stopped at {reason[result.finish_reason]}.",
+            f"{stats['tokens_per_second']:.1f} tok/s, {share:.0%} of their experts in memory; "
+            f"read {size(first['bytes_read'])}, then {size(stats['bytes_read'])}; stopped at "
+            f"{reason[result.finish_reason]}.",
             soft_wrap=True,
         )

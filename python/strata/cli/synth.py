@@ -17,7 +17,7 @@ from strata.cli.sizes import byte_size
 EPILOG = """\b
 Examples:
   strata synth big.gguf --size 30G
-  strata synth few.gguf --layers 4 --experts 128 --vocab 4096
+  strata synth few.gguf --like demo --layers 4 --experts 16
   strata synth mixed.gguf --size 3G --types dense=Q6_K --types-at 0-1:gate=Q4_K,up=Q4_K
 
 \b
@@ -27,7 +27,7 @@ gate=IQ2_XS,up=IQ2_XS,down=Q2_0,dense=Q8_0,table=IQ4_NL.
 """
 
 
-@click.command("synth", epilog=EPILOG)
+@click.command("synth", epilog=EPILOG, short_help="Write a model file with random weights.")
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--like", type=click.Choice(["real", "demo"]), default="real", show_default=True, help="Whose shapes.")
 @click.option("--layers", type=int, help="Layers; every 4th has attention. [default: the model's]")
@@ -43,6 +43,13 @@ gate=IQ2_XS,up=IQ2_XS,down=Q2_0,dense=Q8_0,table=IQ4_NL.
 @click.option("--table-rows", type=int, help="Rows of the n-gram table, about. [default: a million; the demo's]")
 @click.option("--context", type=int, help="Context length that the file names. [default: the model's]")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed makes the same file.")
+@click.option(
+    "--skew",
+    type=click.FloatRange(0, 4),
+    default=0.0,
+    help="Spread of the experts' popularity, and layers predict each other: 1.9 is like the published model, 0.15 like "
+    "the demo. [default: 0, all are used alike]",
+)
 @click.option("--force", is_flag=True, help="Replace OUT when it is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
@@ -58,6 +65,7 @@ def synth_command(
     table_rows: int | None,
     context: int | None,
     seed: int,
+    skew: float,
     force: bool,
     as_json: bool,
     quiet: bool,
@@ -84,6 +92,7 @@ def synth_command(
         table_rows=table_rows,
         context=context,
         seed=seed,
+        skew=skew,
     )
     console = Console(stderr=True, highlight=False, quiet=quiet)
     text = f"{spec.layers} layers of {spec.experts} experts, vocabulary of {spec.vocab}"

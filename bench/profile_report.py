@@ -1,4 +1,4 @@
-"""Where the time of a run went: a table per op and kernel, with its share of what the machine can do."""
+"""Table of Engine.profile(): per op and kernel its share of the time and of what the machine can do."""
 
 from __future__ import annotations
 

@@ -1,0 +1,283 @@
+"""How fast a drive gives experts: random reads past the page cache, from several threads.
+
+The result of a usual probe is kept for the volume in the user's cache folder; `cached(path)` gives it back, as the
+floor that no prefill from that drive can be faster than.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import json
+import mmap
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Union
+
+import numpy as np
+
+from strata import cache
+from strata.errors import InputError, StrataError
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+EXPERT_BYTES = 1_408_000  # of the published model: gate and up in IQ2_XS, down in Q2_0
+THREADS = (1, 2, 4, 8, 16, 32)
+SECONDS = 8.0
+BLOCK = 4096
+SCRATCH_BYTES = 1 << 30  # of the temporary file of a folder, or what can be written in SCRATCH_SECONDS
+SCRATCH_SECONDS = 2.0
+F_NOCACHE = 48  # macOS; Python has no name for it
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What so many threads read. seconds: wall clock. p50, p90, p99, max: latency of a read in ms."""
+
+    threads: int
+    reads: int
+    bytes: int
+    seconds: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+    @property
+    def gb_per_second(self) -> float:
+        return self.bytes / 1e9 / self.seconds
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A probe of one file.
+
+    size: bytes of a read, whole blocks of 4096. bypassed: False when the system would not read past its page cache, so
+    that the figures are not the drive's. repeated: the file was read more than once over, and a cache in the drive may
+    have made that faster.
+    """
+
+    path: str
+    file_bytes: int
+    size: int
+    bypassed: bool
+    repeated: bool
+    rates: tuple[Rate, ...]
+
+    @property
+    def best(self) -> Rate:
+        """The thread count that read most per second."""
+        return max(self.rates, key=lambda r: r.gb_per_second)
+
+
+def read_size(path: PathLike) -> int:
+    """Bytes to read at a time: an expert of the model file `path` (its largest one), else EXPERT_BYTES.
+
+    Raises ModelFormatError for a damaged model file.
+    """
+    from strata import inspect
+
+    path = Path(path)
+    if not path.is_file():
+        return EXPERT_BYTES
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            return EXPERT_BYTES
+    return max(inspect.inspect(path).expert_bytes)
+
+
+def probe(
+    path: PathLike,
+    *,
+    size: int = EXPERT_BYTES,
+    threads: Sequence[int] = THREADS,
+    seconds: float = SECONDS,
+    progress: Callable[[Rate], object] | None = None,
+) -> Probe:
+    """Reads whole blocks of `size` bytes (rounded up to 4096) at random places of a file, with each number of threads.
+
+    seconds: of all of it. progress is called after each thread count. The file is only read, and should be larger than
+    what its drive caches. Raises InputError when the file is smaller than one read, OSError when it cannot be read.
+    """
+    if size < 1 or seconds <= 0 or not threads or min(threads) < 1:
+        raise InputError("a probe needs a size, seconds and thread counts above 0.")
+    size = -(-size // BLOCK) * BLOCK
+    fd, bypassed = _open(path)
+    try:
+        file_bytes = os.fstat(fd).st_size
+        places = file_bytes // size
+        if places < 1:
+            raise InputError(f"{os.fspath(path)} has {file_bytes} bytes, less than one read of {size}.")
+        # A walk through all places in random order, again and again, that goes on from one thread count to the next.
+        walk = _walk(places)
+        rates = []
+        for n in threads:
+            rates.append(_measure(fd, size, n, seconds / len(threads), walk))
+            if progress is not None:
+                progress(rates[-1])
+        return Probe(os.fspath(path), file_bytes, size, bypassed, sum(r.reads for r in rates) > places, tuple(rates))
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def scratch(folder: PathLike, size: int = SCRATCH_BYTES, seconds: float = SCRATCH_SECONDS) -> Iterator[Path]:
+    """A temporary file of random bytes in a folder, to probe its volume with; removed at the end.
+
+    It gets `size` bytes, or as many as can be written in `seconds` (16 MB at least). Raises OSError, for example when
+    the volume is full.
+    """
+    piece = np.random.default_rng(0).bytes(16 << 20)
+    fd, name = tempfile.mkstemp(prefix="strata-ssd-", suffix=".tmp", dir=folder)
+    try:
+        with open(fd, "wb", buffering=0) as file:
+            start = time.perf_counter()
+            for i in range(max(1, size // len(piece))):
+                if i and time.perf_counter() - start >= seconds:
+                    break
+                file.write(piece)
+                os.fsync(fd)  # so that the time is the drive's, and no dirty page is left when reading begins
+        yield Path(name)
+    finally:
+        os.unlink(name)
+
+
+def _open(path: PathLike) -> tuple[int, bool]:
+    """A descriptor that reads past the page cache, and whether it does."""
+    direct = getattr(os, "O_DIRECT", 0)
+    if direct:
+        with contextlib.suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | direct)
+            try:
+                with mmap.mmap(-1, BLOCK) as page:  # some file systems take the flag and refuse the read
+                    os.preadv(fd, [page], 0)
+                return fd, True
+            except OSError:
+                os.close(fd)
+    fd = os.open(path, os.O_RDONLY)
+    if not direct:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, F_NOCACHE, 1)
+            return fd, True
+    return fd, False
+
+
+def _walk(places: int) -> Iterator[int]:
+    """Each place once in random order, then each again in another order, for ever."""
+    rng = random.Random(0)
+    order = list(range(places))
+    for _ in itertools.count():
+        rng.shuffle(order)
+        yield from order
+
+
+def _measure(fd: int, size: int, threads: int, seconds: float, walk: Iterator[int]) -> Rate:
+    """Reads for so long. preadv lets go of the interpreter's lock, so the threads do read side by side."""
+    lock = threading.Lock()
+    stop = threading.Event()
+    latencies: list[float] = []
+    failures: list[OSError] = []
+    clock = time.perf_counter
+
+    def work() -> None:
+        mine: list[float] = []
+        with mmap.mmap(-1, size) as buffer:
+            target = [buffer]
+            while not stop.is_set():
+                with lock:
+                    place = next(walk)
+                began = clock()
+                try:
+                    got = os.preadv(fd, target, place * size)
+                except OSError as e:
+                    failures.append(e)
+                    stop.set()
+                    break
+                mine.append(clock() - began)
+                if got != size:
+                    failures.append(OSError(f"a read at {place * size} gave {got} of {size} bytes"))
+                    stop.set()
+                elif clock() >= end:
+                    break
+        with lock:
+            latencies.extend(mine)
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
+    start = clock()
+    end = start + seconds
+    try:
+        for w in workers:
+            w.start()
+        for w in workers:
+            w.join()
+    finally:
+        stop.set()  # Ctrl-C: nobody begins another read
+        for w in workers:
+            if w.ident is not None:
+                w.join()
+    took = clock() - start
+    if failures:
+        raise failures[0]
+    p50, p90, p99, most = (1e3 * float(v) for v in np.percentile(latencies, [50, 90, 99, 100]))
+    return Rate(threads, len(latencies), len(latencies) * size, took, p50, p90, p99, most)
+
+
+# ------------------------------------------------------------------------------------------------- kept results
+
+
+def folder() -> Path:
+    """Where results are kept: a file for each volume."""
+    return cache.folder() / "ssd"
+
+
+def _volume(path: PathLike) -> tuple[str, dict[str, int]]:
+    """File name of a volume's result, and what the volume must still look like for it to count."""
+    stat, fs = os.stat(path), os.statvfs(path)
+    return f"{stat.st_dev:x}.json", {"device": stat.st_dev, "fsid": fs.f_fsid, "bytes": fs.f_blocks * fs.f_frsize}
+
+
+def save(result: Probe) -> Path:
+    """Keeps a result for the volume of its file. Raises StrataError when it is not the drive's speed, or OSError."""
+    if not result.bypassed:
+        raise StrataError("a probe through the page cache says nothing about the drive and is not kept.")
+    name, volume = _volume(result.path)
+    best = result.best
+    content = {
+        "version": VERSION,
+        "volume": volume,
+        "gb_per_second": best.gb_per_second,
+        "threads": best.threads,
+        "size": result.size,
+        "time": time.time(),
+        "rates": [asdict(r) for r in result.rates],
+    }
+    target = folder() / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Written aside and renamed: a reader sees the old file or the new one.
+    with tempfile.NamedTemporaryFile("w", dir=target.parent, suffix=".partial", delete=False) as file:
+        json.dump(content, file, indent=1)
+    os.replace(file.name, target)
+    return target
+
+
+def cached(path: PathLike) -> float | None:
+    """GB/s (1e9 bytes) that the last usual probe found on the volume of `path`.
+
+    None when there was none, when the volume has changed since, or when the file that keeps it is damaged.
+    """
+    try:
+        name, volume = _volume(path)
+        content: Any = json.loads((folder() / name).read_bytes())
+        speed = float(content["gb_per_second"])
+        kept = content["version"] == VERSION and content["volume"] == volume
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+    return speed if kept and 0 < speed < 1e6 else None
