@@ -89,6 +89,23 @@ class Product {
   std::vector<cpu::ProductScratch> scratch_;
 };
 
+// One token through a head's state [dim, dim]: outputs [1, dim], state after.
+py::tuple delta_step(const std::string& isa, const FloatRows& state, const FloatRows& q, const FloatRows& k, const FloatRows& v,
+                     const FloatRows& decay, const FloatRows& beta) {
+  const cpu::Kernels& kernels = cpu::select_kernels(isa.c_str());
+  const py::ssize_t dim = q.size();
+  if (dim % kernels.step_columns != 0 || state.size() != dim * dim || k.size() != dim || v.size() != dim || decay.size() != 1 ||
+      beta.size() != 1)
+    throw InputError("the arrays do not fit each other");
+  std::vector<float> room(static_cast<size_t>(dim * dim) + 16);
+  float* to = room.data() + (64 - reinterpret_cast<uintptr_t>(room.data()) % 64) % 64 / sizeof(float);
+  py::array_t<float> o({py::ssize_t{1}, dim}), after({dim, dim});
+  kernels.delta_step(state.data(), to, static_cast<int>(dim), nullptr, q.data(), k.data(), v.data(), *decay.data(), *beta.data(),
+                     o.mutable_data());
+  std::memcpy(after.mutable_data(), to, static_cast<size_t>(dim * dim) * sizeof(float));
+  return py::make_tuple(o, after);
+}
+
 py::array_t<int32_t> top_k(const py::array_t<float, py::array::c_style | py::array::forcecast>& p, int k) {
   py::array_t<int32_t> ids(std::min<py::ssize_t>(k, p.size()));
   cpu::top_k(p.data(), static_cast<int>(p.size()), k, ids.mutable_data());
@@ -105,6 +122,8 @@ void init_cpu(py::module_& m) {
       .def("run", &Product::run, py::arg("x"), py::arg("activations") = "auto")
       .def("into", &Product::into, py::arg("x"), py::arg("y"), py::arg("activations") = "auto");
   m.def("cpu_isas", [] { return cpu::isa_names(); }, "Instruction sets that this machine can run.");
+  m.def("delta_step", &delta_step, py::arg("isa"), py::arg("state"), py::arg("q"), py::arg("k"), py::arg("v"), py::arg("decay"),
+        py::arg("beta"), "The delta rule's kernel for one token.");
   m.def("top_k", &top_k, py::arg("p"), py::arg("k"), "The k largest in falling order; NaN is below everything.");
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "cpu/rope.h"
 #include "cpu/router_api.h"
@@ -41,16 +42,20 @@ void Backend::block_keys(const Call& c) {
   // Raw key of position t >= first * r.
   const auto key = [&](int64_t t) { return t < pos ? before + (t - first * r) * n : raw + (t - pos) * c.stride(kr); };
   const int64_t done = (pos + T) / r;
-  pool_.run(done - first,
-            [&](int64_t i, int) {
-              const int64_t block = first + i;
+  const Rope rope(p.n_rot, p.rope_base);
+  const int64_t run = std::max<int64_t>(1, (done - first) / (4 * threads()));
+  pool_.run((done - first + run - 1) / run,
+            [&](int64_t task, int) {
               std::vector<float> mean(static_cast<size_t>(n)), turn(static_cast<size_t>(p.n_rot));
-              for (int64_t j = 0; j < r; ++j) k_.add(mean.data(), key(block * r + j), static_cast<int>(n));
-              k_.scale(mean.data(), 1.0F / static_cast<float>(r), static_cast<int>(n));
-              float* out = keys + block * n;
-              k_.rms_norm(mean.data(), gamma, out, static_cast<int>(n), p.eps);
-              rope_angles(p.n_rot, p.rope_base, block * r, turn.data());
-              rotate(out, p.n_rot, turn.data());
+              for (int64_t block = first + task * run; block < std::min(done, first + (task + 1) * run); ++block) {
+                std::fill(mean.begin(), mean.end(), 0.0F);
+                for (int64_t j = 0; j < r; ++j) k_.add(mean.data(), key(block * r + j), static_cast<int>(n));
+                k_.scale(mean.data(), 1.0F / static_cast<float>(r), static_cast<int>(n));
+                float* out = keys + block * n;
+                k_.rms_norm(mean.data(), gamma, out, static_cast<int>(n), p.eps);
+                rope.angles(block * r, turn.data());
+                rotate(out, p.n_rot, turn.data());
+              }
             },
             c.cancel);
   // The tail that is left; when no block was finished its old part stays where it is.
@@ -113,9 +118,31 @@ void Backend::attend(const Call& c) {
                 tail = (pos + 1) / p.ratio * p.ratio;
               }
               for (int64_t i = tail; i <= pos; ++i) at[n++] = static_cast<int32_t>(i);
-              for (int64_t h = g * group; h < (g + 1) * group; ++h) {
-                const float* q = c.f32(qr) + t * c.stride(qr) + h * p.dim;
-                float* o = c.f32(outr) + t * c.stride(outr) + h * p.dim;
+              const float* q = c.f32(qr) + t * c.stride(qr) + g * group * p.dim;
+              float* o = c.f32(outr) + t * c.stride(outr) + g * group * p.dim;
+              const auto heads = [&](auto* keys, auto* values, auto* score, auto* mix) {
+                using T = std::remove_cvref_t<decltype(*keys)>;
+                const Attended<T> ks{keys + g * p.dim, width, at, n, p.dim}, vs{values + g * p.dim, width, at, n, p.dim};
+                for (int64_t h = 0; h < group; h += kHeads) {
+                  const int some = static_cast<int>(std::min<int64_t>(kHeads, group - h));
+                  score(ks, q + h * p.dim, p.dim, some, p.scale, s.scores, s.context);
+                  float sum[kHeads];
+                  for (int j = 0; j < some; ++j) {
+                    float* e = s.scores + j * s.context;
+                    sum[j] = k_.exp_sum(e, k_.max(e, n), n);
+                  }
+                  mix(vs, s.scores, s.context, some, o + h * p.dim, p.dim);
+                  for (int j = 0; j < some; ++j) k_.scale(o + (h + j) * p.dim, 1.0F / sum[j], p.dim);
+                }
+              };
+              if (p.dim % 16 == 0) {
+                if (half)
+                  heads(c.at<const uint16_t>(kr), c.at<const uint16_t>(vr), k_.scores_f16, k_.mix_f16);
+                else
+                  heads(c.at<const float>(kr), c.at<const float>(vr), k_.scores_f32, k_.mix_f32);
+                return;
+              }
+              for (int64_t h = 0; h < group; ++h, q += p.dim, o += p.dim) {
                 for (int i = 0; i < n; ++i) {
                   const int64_t row = at[i] * width + g * p.dim;
                   s.scores[i] = p.scale * (half ? k_.dot_f16(q, c.at<uint16_t>(kr) + row, p.dim) : k_.dot_f32(q, c.f32(kr) + row, p.dim));

@@ -59,7 +59,7 @@ uint64_t stored_bytes(const model::Weight& w, Use u) {
 uint64_t scratch_floats(const model::Model& model, int64_t context) {
   const auto dim = static_cast<uint64_t>(std::max(model.hp.state_dim, 1));
   const uint64_t scores = aligned(static_cast<uint64_t>(context) * 4) / 4;
-  return ProductScratch::floats() + 2 * scores + dim * kStrip;
+  return ProductScratch::floats() + (kHeads + 1) * scores + dim * kStrip;
 }
 
 // Row chunks of 256 values that the largest product of a chunk, or a batch of experts, quantises.
@@ -157,7 +157,8 @@ void Backend::set_scratch(MemoryPlan& plan, int64_t chunk, int64_t context) {
   for (Scratch& s : scratch_) {
     s.strip = s.take(p);
     s.scores = s.strip + std::max(model_.hp.state_dim, 1) * kStrip;
-    s.order = reinterpret_cast<int32_t*>(s.scores + scores);
+    s.context = static_cast<int64_t>(scores);
+    s.order = reinterpret_cast<int32_t*>(s.scores + kHeads * scores);
     p += each;
   }
   const uint64_t chunks = quantised_chunks(model_, program_, chunk);
@@ -239,15 +240,15 @@ void Backend::run_op(const Call& c) {
   const Params& p = c.op.p;
   const std::vector<Ref>&in = c.op.in, &out = c.op.out;
   const int64_t T = c.frame.rows;
-  // Rows are independent: fn(row) may run on any thread.
-  const auto each_row = [&](const std::function<void(int64_t)>& fn) {
+  // Rows are independent: fn(first, end) may run on any thread.
+  const auto each_block = [&](const std::function<void(int64_t, int64_t)>& fn) {
     const int64_t block = std::max<int64_t>(1, T / (4 * threads()));
-    pool_.run((T + block - 1) / block,
-              [&](int64_t task, int) {
-                const int64_t end = std::min(T, (task + 1) * block);
-                for (int64_t t = task * block; t < end; ++t) fn(t);
-              },
-              c.cancel);
+    pool_.run((T + block - 1) / block, [&](int64_t task, int) { fn(task * block, std::min(T, (task + 1) * block)); }, c.cancel);
+  };
+  const auto each_row = [&](auto&& fn) {
+    each_block([&](int64_t first, int64_t end) {
+      for (int64_t t = first; t < end; ++t) fn(t);
+    });
   };
   switch (c.op.kind) {
     case OpKind::MatMul: matmul(c); break;
@@ -281,13 +282,16 @@ void Backend::run_op(const Call& c) {
     case OpKind::HeadNormRope: {
       const float *x = c.f32(in[0]), *gamma = vector_[static_cast<size_t>(in[1].id)];
       float* y = c.f32(out[0]);
-      each_row([&](int64_t t) {
+      const Rope rope(p.n_rot, p.rope_base);
+      each_block([&](int64_t first, int64_t end) {
         std::vector<float> turn(static_cast<size_t>(p.n_rot));
-        rope_angles(p.n_rot, p.rope_base, c.frame.position + t, turn.data());
-        for (int h = 0; h < p.heads; ++h) {
-          float* head = y + t * c.stride(out[0]) + int64_t{h} * p.dim;
-          k_.rms_norm(x + t * c.stride(in[0]) + int64_t{h} * p.stride, gamma, head, p.dim, p.eps);
-          rotate(head, p.n_rot, turn.data());
+        for (int64_t t = first; t < end; ++t) {
+          rope.angles(c.frame.position + t, turn.data());
+          for (int h = 0; h < p.heads; ++h) {
+            float* head = y + t * c.stride(out[0]) + int64_t{h} * p.dim;
+            k_.rms_norm(x + t * c.stride(in[0]) + int64_t{h} * p.stride, gamma, head, p.dim, p.eps);
+            rotate(head, p.n_rot, turn.data());
+          }
         }
       });
       break;

@@ -110,34 +110,41 @@ void Backend::down(const ExpertPass& pass, const std::vector<ExpertRun>& group, 
     for (const ExpertRun& run : group) reference::expert_down(pass, run);
     return;
   }
-  // One task: 16 columns of the output for all experts of a batch in their order, so each value has one writer.
+  // One task: some panels of the output for all experts of a batch in their order, so each value has one writer.
   const int64_t n_panel = (pass.hidden + kPanel - 1) / kPanel;
+  const int64_t run = panels_per_task(n_panel, threads()), n_run = (n_panel + run - 1) / run;
   const auto h_row = [&](int32_t slot) { return static_cast<const float*>(pass.h) + slot * pass.width; };
   std::vector<Quantised> hq;
   batches<Segment>(group, [&](const std::vector<Segment>& batch) {
     const Matrix& any = batch.front().run->down;
     const bool ints = integer(any);
     if (ints) quantise_segments(batch, pass.width, code_format(any.type)->m_group != 0, hq, cancel, h_row);
-    pool_.run(n_panel,
+    pool_.run(n_run,
               [&](int64_t task, int thread) {
-                const int64_t column = task * kPanel;
-                const int n = static_cast<int>(std::min<int64_t>(kPanel, pass.hidden - column));
+                const int64_t begin = task * run * kPanel, end = std::min(pass.hidden, begin + run * kPanel);
                 Scratch& s = scratch(thread);
                 for (size_t i = 0; i < batch.size(); ++i) {
                   const Segment& seg = batch[i];
+                  const Matrix& w = seg.run->down;
                   const int32_t* slots = seg.run->slots + seg.row;
-                  if (ints) {
-                    panel_int(k_, seg.run->down, column, hq[i], 0, hq[i].tiling.tiles, s,
-                              i + 1 < batch.size() ? Ahead(batch[i + 1].run->down, column) : Ahead());
-                  } else {
+                  if (!ints)
                     for (int64_t r = 0; r < seg.rows; ++r) s.x[r] = h_row(slots[r]);
-                    panel_f32(k_, seg.run->down, column, s.x, seg.rows, s);
-                  }
-                  for (int64_t r = 0; r < seg.rows; ++r) {
-                    const int64_t slot = slots[r];
-                    k_.axpy(pass.out + slot / pass.k * pass.hidden + column, pass.weights[slot], s.acc + r * kPanel, n);
-                    if (pass.rows_out)
-                      std::memcpy(pass.rows_out + slot * pass.hidden + column, s.acc + r * kPanel, static_cast<size_t>(n) * sizeof(float));
+                  for (int64_t column = begin; column < end; column += kPanel) {
+                    if (ints) {
+                      const Ahead next = column + kPanel < end    ? Ahead(w, column + kPanel)
+                                         : i + 1 < batch.size() ? Ahead(batch[i + 1].run->down, begin)
+                                                                : Ahead();
+                      panel_int(k_, w, column, hq[i], 0, hq[i].tiling.tiles, s, next);
+                    } else {
+                      panel_f32(k_, w, column, s.x, seg.rows, s);
+                    }
+                    const int n = static_cast<int>(std::min<int64_t>(kPanel, pass.hidden - column));
+                    for (int64_t r = 0; r < seg.rows; ++r) {
+                      const int64_t slot = slots[r];
+                      k_.axpy(pass.out + slot / pass.k * pass.hidden + column, pass.weights[slot], s.acc + r * kPanel, n);
+                      if (pass.rows_out)
+                        std::memcpy(pass.rows_out + slot * pass.hidden + column, s.acc + r * kPanel, static_cast<size_t>(n) * sizeof(float));
+                    }
                   }
                 }
               },

@@ -47,13 +47,21 @@ void quantise_tile(const Kernels& k, const Quantised& to, const float* const* x,
 void panel_f32(const Kernels& k, const Matrix& w, int64_t row, const float* const* x, int64_t m, const ProductScratch& s) {
   const int64_t n = std::min<int64_t>(kPanel, w.rows - row);
   const quant::TypeInfo& type = *quant::type_info(w.type);
+  const std::byte* first = w.data + static_cast<uint64_t>(row) * w.row_bytes;
+  const bool floats = w.type == quant::kF32 && n == kPanel && reinterpret_cast<uintptr_t>(first) % sizeof(float) == 0;
   for (int64_t k0 = 0; k0 < w.cols; k0 += kBlockK) {
     const int kn = static_cast<int>(std::min<int64_t>(kBlockK, w.cols - k0));
-    const uint64_t skip = quant::row_bytes(type, static_cast<uint64_t>(k0));
-    for (int64_t j = 0; j < n; ++j)
-      quant::dequantize_row(w.type, w.data + static_cast<uint64_t>(row + j) * w.row_bytes + skip, s.rows + j * kBlockK, kn);
-    for (int64_t j = n; j < kPanel; ++j) std::memset(s.rows + j * kBlockK, 0, sizeof(float) * static_cast<size_t>(kn));
-    k.transpose_panel(s.rows, kn, s.panel);
+    if (floats) {
+      k.transpose_panel(reinterpret_cast<const float*>(first) + k0, w.cols, kn, s.panel);
+    } else if (k.panel_q8 && w.type == kQ8_0 && n == kPanel) {
+      k.panel_q8(reinterpret_cast<const uint8_t*>(first) + k0 / 32 * 34, w.row_bytes, kn, s.panel);
+    } else {
+      const uint64_t skip = quant::row_bytes(type, static_cast<uint64_t>(k0));
+      for (int64_t j = 0; j < n; ++j)
+        quant::dequantize_row(w.type, first + static_cast<uint64_t>(j) * w.row_bytes + skip, s.rows + j * kBlockK, kn);
+      for (int64_t j = n; j < kPanel; ++j) std::memset(s.rows + j * kBlockK, 0, sizeof(float) * static_cast<size_t>(kn));
+      k.transpose_panel(s.rows, kBlockK, kn, s.panel);
+    }
     k.panel_mac(s.panel, kn, x, k0, static_cast<int>(m), k0 == 0, s.acc);
   }
 }
@@ -74,7 +82,7 @@ void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& 
     if (direct) {
       next.part(c, chunks);
       const int64_t at = x.at(c, 0);
-      k.dot_packed(from, kn, x.q + at * (kBlockK / 2), x.scale + at, static_cast<int>(x.tiling.rows), c == 0, s.acc);
+      k.dot_packed(from, kn, x.q + at * (kBlockK / 2), x.scale + at, x.sum + at * kSums, static_cast<int>(x.tiling.rows), c == 0, s.acc);
       continue;
     }
     if (few) {

@@ -82,7 +82,7 @@ struct Ahead {
   // Part i of n.
   __attribute__((always_inline)) inline void part(int64_t i, int64_t n) const {
     for (int64_t b = bytes * i / n & ~int64_t{63}, end = bytes * (i + 1) / n & ~int64_t{63}; b < end; b += 64)
-      __builtin_prefetch(at + b, 0, 2);
+      __builtin_prefetch(at + b, 0, 3);
   }
 };
 

@@ -36,6 +36,20 @@ void Backend::delta_scan(const Call& c) {
   const float *x = c.f32(xr), *decay = c.f32(c.op.in[1]), *beta = c.f32(c.op.in[2]), *before = c.state_before(sr);
   float *o = c.f32(or_), *after = c.state_after(sr);
   const int64_t strips = (D + kStrip - 1) / kStrip;
+  if (c.frame.rows == 1 && before != after && D % k_.step_columns == 0 && reinterpret_cast<uintptr_t>(after) % 64 == 0) {
+    const int64_t run = std::max<int64_t>(1, p.heads / (4 * threads()));  // heads in turn: the next one is asked for ahead
+    pool_.run((p.heads + run - 1) / run,
+              [&](int64_t task, int) {
+                const int64_t end = std::min<int64_t>(p.heads, (task + 1) * run);
+                for (int64_t head = task * run; head < end; ++head) {
+                  const int64_t key = head % p.key_heads, at = head * D * D;
+                  k_.delta_step(before + at, after + at, static_cast<int>(D), head + 1 < end ? before + at + D * D : nullptr, x + key * D,
+                                x + keys + key * D, x + 2 * keys + head * D, decay[head], beta[head], o + head * D);
+                }
+              },
+              c.cancel);
+    return;
+  }
   pool_.run(p.heads * strips,
             [&](int64_t task, int thread) {
               const int64_t head = task / strips, column = task % strips * kStrip, key = head % p.key_heads;

@@ -4,18 +4,26 @@
 
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 namespace strata::cpu {
 
-// turn: n cos, sin pairs' values, cos at [i], sin at [n/2 + i].
-inline void rope_angles(int n, double base, int64_t position, float* turn) {
-  for (int i = 0; i < n / 2; ++i) {
-    const auto f = static_cast<float>(std::pow(base, -2.0 * i / n));
-    const float angle = static_cast<float>(position) * f;
-    turn[i] = static_cast<float>(std::cos(static_cast<double>(angle)));
-    turn[n / 2 + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+// One op's frequencies, made once for all its rows.
+struct Rope {
+  int n;
+  std::vector<float> frequency;
+  Rope(int n_rot, double base) : n(n_rot), frequency(static_cast<size_t>(n_rot / 2)) {
+    for (int i = 0; i < n / 2; ++i) frequency[static_cast<size_t>(i)] = static_cast<float>(std::pow(base, -2.0 * i / n));
   }
-}
+  // turn: n values, cos at [i], sin at [n/2 + i].
+  void angles(int64_t position, float* turn) const {
+    for (int i = 0; i < n / 2; ++i) {
+      const float angle = static_cast<float>(position) * frequency[static_cast<size_t>(i)];
+      turn[i] = static_cast<float>(std::cos(static_cast<double>(angle)));
+      turn[n / 2 + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+    }
+  }
+};
 
 inline void rotate(float* x, int n, const float* turn) {
   const int half = n / 2;

@@ -7,9 +7,12 @@ namespace strata::cpu {
 
 // Rows of routed experts quantised together at most.
 inline constexpr int64_t kBatchRows = 1024;
+// Heads of attention that share loads of keys and values.
+inline constexpr int64_t kHeads = 4;
 
 struct Backend::Scratch : ProductScratch {
-  float* scores = nullptr;  // [context] attention or block scores
+  float* scores = nullptr;  // [kHeads][context] attention or block scores
+  int64_t context = 0;      // of one head's scores, a multiple of 16
   float* strip = nullptr;   // delta-net state columns [dim][kStrip]
   int32_t* order = nullptr; // [context]
 };

@@ -117,6 +117,16 @@ def cpu_isas() -> list[str]:
 def top_k(p: ArrayLike, k: int) -> NDArray[np.int32]:
     """The k largest in falling order, the lower index first among equals; NaN is below everything."""
 
+def delta_step(
+    isa: str,
+    state: NDArray[np.float32],
+    q: NDArray[np.float32],
+    k: NDArray[np.float32],
+    v: NDArray[np.float32],
+    decay: NDArray[np.float32],
+    beta: NDArray[np.float32],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+
 class GgufFile:
     """The header of a GGUF file, or of a split set opened through its first file. Raises ModelFormatError."""
 

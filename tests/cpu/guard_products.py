@@ -34,11 +34,11 @@ def at_the_edge(raw: np.ndarray) -> np.ndarray:
 
 kept: list[mmap.mmap] = []
 for name, info in TYPES.items():
-    cols = max(info.block, 512)
-    for rows in (1, 17):
+    for rows, cols in ((1, 512), (16, 512), (17, 512), (16, 608)):
+        cols = max(info.block, cols // info.block * info.block)
         raw = at_the_edge(random_rows(name, rows, cols, 1))
         for isa in ISAS:
-            print(name, rows, isa, flush=True)
+            print(name, rows, cols, isa, flush=True)
             for pack in (False, True):
                 for m in (1, 4, 13):
                     _core.Product(info.id, raw, 0, rows, cols, isa=isa, pack=pack).run(activations(m, cols, 2))

@@ -66,7 +66,7 @@ def prompt(name: str, n: int) -> np.ndarray:
 def isas() -> list[str]:
     """Instruction sets that this machine can run, the plainest first."""
     found = []
-    for name in ("portable", "neon", "avx2", "avx512"):
+    for name in ("portable", "neon", "avx2", "avx512", "avx512vnni"):
         try:
             open_engine("tiny-f16", isa=name, context=8).close()
         except ConfigError:

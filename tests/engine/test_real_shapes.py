@@ -26,7 +26,7 @@ def made(request, tmp_path_factory):
 
 @pytest.mark.long
 class TestRealShapes:
-    @pytest.mark.parametrize("isa", ["auto", "portable"])
+    @pytest.mark.parametrize("isa", isas())
     def test_goldens(self, made, isa):
         path, golden = made
         assert min(golden[k].min() for k in golden if k.endswith(SKIP)) > 1e-6  # no choice is ambiguous

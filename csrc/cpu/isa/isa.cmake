@@ -13,8 +13,8 @@ if(STRATA_CPU MATCHES "x86_64|amd64")
     "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mprefer-vector-width=512")
   set_source_files_properties(csrc/cpu/isa/avx512vnni.cpp PROPERTIES COMPILE_OPTIONS
     "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mavx512vbmi;-mprefer-vector-width=512")
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # gcc 12's own AVX-512 header trips this warning
-    set_property(SOURCE csrc/cpu/isa/avx512.cpp csrc/cpu/isa/avx512vnni.cpp APPEND PROPERTY COMPILE_OPTIONS "-Wno-maybe-uninitialized")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # gcc 12's own AVX-512 header trips these warnings
+    set_property(SOURCE csrc/cpu/isa/avx512.cpp csrc/cpu/isa/avx512vnni.cpp APPEND PROPERTY COMPILE_OPTIONS "-Wno-maybe-uninitialized;-Wno-uninitialized")
   endif()
   target_compile_definitions(strata_core PRIVATE STRATA_X86=1)
 elseif(STRATA_CPU MATCHES "aarch64|arm64")

@@ -46,13 +46,23 @@ struct Tiling {
   int height(int64_t t) const { return static_cast<int>(rows / tiles + (t < rows % tiles ? 1 : 0)); }
 };
 
+// Rows of a cache that a position sees: at[0..n) of them, `stride` values apart, `dim` values each.
+template <class T>
+struct Attended {
+  const T* rows;
+  int64_t stride;
+  const int32_t* at;
+  int n, dim;
+};
+
 struct Kernels {
   const char* name;
   int row_tile;  // rows of activations a tile of `dot` takes at most
 
   // Products with integer activations. `x` rows, `kn` values from k0 (a multiple of 32, at most 256), quantised into one
   // tile: q [kn / 2 pairs][rows], scale [rows]; when `sums`, sum [rows][kSums]: of q over groups of 16 values, then over
-  // groups of 32. A value that is not finite makes the row's scale NaN.
+  // groups of 32. A value that is not finite makes the row's scale NaN. One row alone is laid out as `direct` and
+  // `dot_packed` of this instruction set want it.
   void (*quantise)(const float* const* x, int rows, int64_t k0, int kn, bool sums, uint32_t* q, float* scale, float* sum);
   // Panel of `rows` <= 16 rows (the others 0) of kn values; w: the chunk's first block of the first row. By type.
   void (*unpack[kCodeTypes])(const uint8_t* w, uint64_t row_bytes, int rows, int kn, Rows& scratch, CodePanel& panel);
@@ -64,12 +74,22 @@ struct Kernels {
   void (*dot)(const CodePanel& panel, int kn, int span, int m_group, const uint32_t* q, const float* scale, const float* sum,
               int rows, bool first, float* acc);
   // The same sums as unpack + dot of kPackedQ8, straight from the packed weights. rows <= 4.
-  void (*dot_packed)(const uint8_t* w, int kn, const uint32_t* q, const float* scale, int rows, bool first, float* acc);
+  void (*dot_packed)(const uint8_t* w, int kn, const uint32_t* q, const float* scale, const float* sum, int rows, bool first, float* acc);
 
-  // rows [16][kn] at stride kBlockK -> panel [kn][16]
-  void (*transpose_panel)(const float* rows, int kn, float* panel);
+  // rows [16][kn] -> panel [kn][16]
+  void (*transpose_panel)(const float* rows, int64_t stride, int kn, float* panel);
+  // The same panel from 16 rows of Q8_0; null where there is none.
+  void (*panel_q8)(const uint8_t* w, uint64_t row_bytes, int kn, float* panel);
   // acc[r][j] (+)= sum over k of panel[k][j] * x[r][k], k rising from a zero sum; first: = instead of +=.  acc is [m][16].
   void (*panel_mac)(const float* panel, int kn, const float* const* x, int64_t k0, int m, bool first, float* acc);
+
+  // Attention of heads that share a key and value head, dim % 16 == 0: out[h][i] = scale * dot(q[h], row i); then
+  // o[h] = sum over i, rising, of w[h][i] * row i, one fma each.
+  void (*scores_f32)(const Attended<float>& keys, const float* q, int64_t q_stride, int heads, float scale, float* out, int64_t out_stride);
+  void (*scores_f16)(const Attended<uint16_t>& keys, const float* q, int64_t q_stride, int heads, float scale, float* out,
+                     int64_t out_stride);
+  void (*mix_f32)(const Attended<float>& values, const float* w, int64_t w_stride, int heads, float* o, int64_t o_stride);
+  void (*mix_f16)(const Attended<uint16_t>& values, const float* w, int64_t w_stride, int heads, float* o, int64_t o_stride);
 
   float (*dot_f32)(const float* a, const float* b, int n);
   float (*dot_f16)(const float* a, const uint16_t* b, int n);
@@ -96,6 +116,11 @@ struct Kernels {
   void (*delta_scan)(float* strip, int dim, int64_t tokens, const float* q, const float* k, int64_t qk_stride, const float* v,
                      int64_t v_stride, const float* decay, const float* beta, int64_t gate_stride, float* o, int64_t o_stride,
                      int columns);
+  // The same for one token and all of a head's state [dim][dim], from `from` to `to` (64-byte aligned), when dim is a multiple of
+  // step_columns. next: a state that will be wanted soon, or null.
+  void (*delta_step)(const float* from, float* to, int dim, const float* next, const float* q, const float* k, const float* v,
+                     float decay, float beta, float* o);
+  int step_columns;
 };
 
 // "auto", "portable", "avx2", "avx512", "avx512vnni" (with VBMI), "neon". Throws ConfigError for a name this machine cannot run.
