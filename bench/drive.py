@@ -306,7 +306,7 @@ def main() -> None:
         p.add_argument("--pairs", type=int, default=7 if name == "balance" else 3)
         p.add_argument("--throttle", type=float, default=0.0, help="GB/s, 0 for none (arena)")
         p.add_argument("--threads", type=int, default=0)
-        p.add_argument("--percent", type=float, nargs="+", default=[2, 5, 10, 20, 50, 100], help="of the experts (arena)")
+        p.add_argument("--percent", type=float, nargs="+", default=[2, 5, 10, 20, 50, 100], help="of the experts")
         p.add_argument("--fake-gb", type=float, default=3.0, help="experts that the run without reads computes with")
         p.add_argument("--json", type=Path)
     args = parser.parse_args()
