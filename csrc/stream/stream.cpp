@@ -223,7 +223,8 @@ void Stream::let_go(size_t key) {
 void Stream::begin_sweep(int64_t rows) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (config_.fake || config_.guess == Guess::None || !guesses_[0].empty()) return;
-  guess(0, by_profile(0, rows));
+  later_ = by_profile(0, rows);
+  guess_all(0);
 }
 
 void Stream::note(int layer, int64_t rows, std::span<const int32_t> used, std::span<const int32_t> predicted) {
@@ -233,7 +234,7 @@ void Stream::note(int layer, int64_t rows, std::span<const int32_t> used, std::s
   // fit is run in pieces, and what was read too early would be read twice.
   const int room = arena_.slots_for(layer) / 2;
   for (const int32_t e : used)
-    if (wanted_[static_cast<size_t>(e)]++ == 0 && !config_.fake && active_ < room) ask(layer, e);
+    if (wanted_[static_cast<size_t>(e)]++ == 0 && !config_.fake && !crowded_ && active_ < room) ask(layer, e);
   for (const int32_t e : predicted) ++predicted_[static_cast<size_t>(e)];
 }
 
@@ -273,7 +274,7 @@ std::unique_ptr<Groups> Stream::at_layer(int layer, int64_t next_rows, Cancel* c
       std::stable_sort(later_.begin(), later_.end(), [&](int32_t a, int32_t b) { return predicted_[static_cast<size_t>(a)] > predicted_[static_cast<size_t>(b)]; });
     }
     // Before anybody waits for this layer's misses. Where the layer does not fit, its own experts come first: see Groups.
-    if (fits) guess_later(layer);
+    if (fits) guess_all(next % table_.n_layer());
   }
   std::fill(wanted_.begin(), wanted_.end(), 0);
   std::fill(predicted_.begin(), predicted_.end(), 0);
@@ -281,11 +282,16 @@ std::unique_ptr<Groups> Stream::at_layer(int layer, int64_t next_rows, Cancel* c
   return std::unique_ptr<Groups>(new Groups(*this, layer, std::move(experts), fits, cancel));
 }
 
-// Queues the guesses for the layer after `layer`, as many as there are slots.
-void Stream::guess_later(int layer) {
-  const int next = (layer + 1) % table_.n_layer();
-  later_.resize(std::min(later_.size(), static_cast<size_t>(arena_.slots_for(next))));
-  guess(next, later_);
+// Queues the guesses in later_ for a layer. When they are more than its slots it will be run in pieces, in rising order: then
+// the lowest are read, and note() leaves it at that.
+void Stream::guess_all(int layer) {
+  const auto slots = static_cast<size_t>(arena_.slots_for(layer));
+  crowded_ = later_.size() > slots;
+  if (crowded_) {
+    std::sort(later_.begin(), later_.end());
+    later_.resize(slots);
+  }
+  guess(layer, later_);
   later_.clear();
 }
 
@@ -294,6 +300,7 @@ void Stream::abandon() {
   for (size_t key = 0; key < entry_.size(); ++key) let_go(key);
   for (int l = 0; l < table_.n_layer(); ++l) drop_guesses(l);
   later_.clear();
+  crowded_ = false;
   std::fill(wanted_.begin(), wanted_.end(), 0);
   std::fill(predicted_.begin(), predicted_.end(), 0);
   rows_ = 0;
@@ -459,7 +466,10 @@ void Groups::activate_run() {
   if (fits_) {
     end_ = experts_.size();
   } else {
-    if (asked_ == experts_.size()) stream_.guess_later(layer_);
+    if (asked_ == experts_.size() && !guessed_) {
+      guessed_ = true;
+      stream_.guess_all((layer_ + 1) % stream_.table_.n_layer());
+    }
     end_ = std::min(asked_, begin_ + std::max(kLeastRun, (asked_ - begin_ + 1) / 2));
   }
   left_ = end_ - begin_;

@@ -99,6 +99,7 @@ class Groups {
   size_t left_ = 0;           // of it not given to GateUp yet
   size_t asked_ = 0;          // experts made urgent so far
   bool down_ = false;         // the run's Down step is out
+  bool guessed_ = false;      // the next layer's guesses are queued
   Cancel* cancel_;
 };
 
@@ -149,7 +150,7 @@ class Stream {
   void ask(int layer, int expert);
   void queue(size_t key, bool urgent);
   void guess(int layer, const std::vector<int32_t>& order);
-  void guess_later(int layer);
+  void guess_all(int layer);
   std::vector<int32_t> by_profile(int layer, int64_t rows) const;
   void drop_guess(size_t key);
   void drop_guesses(int layer);
@@ -183,6 +184,7 @@ class Stream {
   int64_t rows_ = 0;                // noted for the layer
   int active_ = 0;                  // experts that the running layer needs and that are queued, being read, or there
   std::vector<int32_t> later_;      // guesses for the next layer, queued when all of this one are asked for
+  bool crowded_ = false;            // the layer to come will hardly fit: it is read in rising order from the start
   std::exception_ptr error_;        // of the first active read that failed
   Counters count_;
   std::vector<double> exposed_;     // [layer] seconds
