@@ -33,7 +33,7 @@ mp.n_gpu_layers = 0
 mp.use_extra_bufts = bool(options["repack"])
 model = L.llama_model_load_from_file(path.encode(), mp)
 cp = L.llama_context_default_params()
-cp.n_ctx, cp.n_batch, cp.n_ubatch = context, min(context, 2048), options["ubatch"]
+cp.n_ctx, cp.n_batch, cp.n_ubatch = context, context, options["ubatch"]
 cp.n_threads = cp.n_threads_batch = threads
 ctx = L.llama_init_from_model(model, cp)
 if not ctx:

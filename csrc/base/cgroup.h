@@ -11,8 +11,8 @@ namespace strata {
 inline constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
 
 // The first number on the line of `file` that starts with `key` and a space or colon (`key` empty: on the first line);
-// kUnknown when there is none ("max", an empty or missing file). Read by lines: C++ streams that parse numbers gave 0 on one
-// machine.
+// kUnknown when there is none ("max", an empty or missing file). Read by lines, without the number parsing of C++ streams,
+// which needs a locale that works (docs/learned.md).
 uint64_t number_of(const std::string& file, const std::string& key);
 
 struct Cgroup {

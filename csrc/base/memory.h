@@ -10,7 +10,7 @@
 
 namespace strata {
 
-// Zeroed, page-aligned memory straight from the operating system, so that unused parts of a buffer cost nothing and
+// Zeroed, page-aligned memory straight from the operating system, so that unused parts of a buffer cost (nearly) nothing and
 // what is freed goes back at once.
 class Pages {
  public:

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/memory.h"
+#include "base/pool.h"
 #include "bind/bind.h"
 #include "cpu/backend.h"
 #include "cpu/pack.h"
@@ -121,6 +123,8 @@ void init_cpu(py::module_& m) {
            py::arg("pack") = false)
       .def("run", &Product::run, py::arg("x"), py::arg("activations") = "auto")
       .def("into", &Product::into, py::arg("x"), py::arg("y"), py::arg("activations") = "auto");
+  m.def("allowed_cpus", &allowed_cpus, "Cores this process may use: its affinity mask, and the CPU quotas of its cgroups.");
+  m.def("available_memory", &available_memory, "Bytes this process may still take, by the machine and its cgroups; 0 = unknown.");
   m.def("cpu_isas", [] { return cpu::isa_names(); }, "Instruction sets that this machine can run.");
   m.def("delta_step", &delta_step, py::arg("isa"), py::arg("state"), py::arg("q"), py::arg("k"), py::arg("v"), py::arg("decay"),
         py::arg("beta"), "The delta rule's kernel for one token.");

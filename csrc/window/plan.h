@@ -32,7 +32,7 @@ stream::ExpertTable expert_table(const model::Model& model);
 // work is more than `available`).
 Plan make_plan(const model::Model& model, const program::Program& program, const EngineConfig& config, uint64_t available);
 
-// Bytes of one row in all buffers of a scope (logits go to the caller's memory and count as nothing), each row aligned.
+// Bytes of `rows` rows in all buffers of a scope (logits go to the caller's memory and count as nothing), each buffer aligned.
 uint64_t buffer_bytes(const program::Program& program, program::Scope scope, int64_t rows);
 
 }  // namespace strata::window

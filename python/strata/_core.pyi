@@ -111,6 +111,12 @@ class Product:
     def run(self, x: ArrayLike, activations: str = "auto") -> NDArray[np.float32]: ...
     def into(self, x: ArrayLike, y: NDArray[np.float32], activations: str = "auto") -> None: ...
 
+def available_memory() -> int:
+    """Bytes this process may still take, by the machine and its cgroups; 0 = unknown."""
+
+def allowed_cpus() -> int:
+    """Cores this process may use: its affinity mask, and the CPU quotas of its cgroups."""
+
 def cpu_isas() -> list[str]:
     """Instruction sets that this machine can run, plainest first."""
 

@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import platformdirs
+
+DAMAGED = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What reading a file of arrays (npz) that anything may have happened to can raise, besides OSError."""
 
 
 def folder() -> Path:
     """The folder of all of it."""
     return platformdirs.user_cache_path("strata")
+
+
+def replace(file: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file aside and renames it, so that a reader sees the old one or the new one. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=file.parent, suffix=".partial")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            write(out)
+        os.replace(name, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 
-from strata import _core, api
+from strata import _core, api, ssd
 from strata.config import KNOBS, Config, find_file
 from strata.errors import StrataError
 
@@ -20,7 +19,6 @@ QUESTION, ANSWER = "Question: What is the capital of France?\nAnswer:", "Paris"
 
 def examine(path: Path, config: Config, drive_gb_s: float | None) -> dict[str, Any]:
     """The facts, in plain values, by group. path: a model, or any place on its drive. drive_gb_s: as it was probed."""
-    plan = _core.memory_plan(os.fsencode(api.demo_path()), Config().to_core())
     memory = psutil.virtual_memory()
     return {
         "strata": {
@@ -34,13 +32,13 @@ def examine(path: Path, config: Config, drive_gb_s: float | None) -> dict[str, A
         "processor": {
             "name": processor_name(),
             "cores": os.cpu_count(),
-            "usable": plan["config"]["threads"],
+            "usable": _core.allowed_cpus(),
             "instruction_sets": _core.cpu_isas(),
         },
         "memory": {
             "total": memory.total,
             "free": memory.available,
-            "usable": plan["available"],  # less than free where a cgroup sets a limit
+            "usable": _core.available_memory(),  # less than free where a cgroup sets a limit
             "swap_used": psutil.swap_memory().used,
         },
         "drive": {"path": str(path.absolute()), "gb_per_second": drive_gb_s, **_drive(path)},
@@ -64,7 +62,7 @@ def processor_name() -> str:
 
 
 def _drive(path: Path) -> dict[str, Any]:
-    path = path.absolute()
+    path = path.resolve()
     usage = psutil.disk_usage(str(path))
     mounts = [m for m in psutil.disk_partitions(all=True) if path.is_relative_to(m.mountpoint)]
     mount = max(mounts, key=lambda m: len(m.mountpoint), default=None)
@@ -92,14 +90,9 @@ def _rotates(path: Path) -> bool | None:
 
 def _direct(path: Path) -> bool:
     """Whether strata reads this file past the page cache."""
-    if sys.platform == "darwin":
-        return True
-    try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
-    except OSError:
-        return False
+    fd, bypassed = ssd.open_direct(path)
     os.close(fd)
-    return hasattr(os, "O_DIRECT")
+    return bypassed
 
 
 def _check(config: Config) -> dict[str, Any]:

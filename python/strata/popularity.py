@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -42,22 +38,6 @@ def fingerprint(model: Path) -> str:
     return digest.hexdigest()[:32]
 
 
-DAMAGED = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    EOFError,
-    RuntimeError,
-    OverflowError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What reading an npz file that anything may have happened to can raise."""
-
-
 def check(file: Path) -> None:
     """Raises ConfigError when `write` would replace something else: a file with bytes in it that is no zip."""
     with contextlib.suppress(OSError), file.open("rb") as opened:
@@ -74,21 +54,14 @@ def read(file: Path, shape: tuple[int, int]) -> NDArray[np.float64] | None:
             if int(data["version"]) != VERSION:
                 return None
             shares = np.asarray(data["shares"], np.float64)
-    except DAMAGED:
+    except (OSError, *cache.DAMAGED):
         return None
     good = shares.shape == shape and bool(((shares >= 0) & (shares <= 1)).all())
     return shares if good else None
 
 
 def write(file: Path, shares: NDArray[np.float64]) -> None:
-    """Replaces the file as a whole, so that a reader sees the old one or the new one. Raises OSError."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            np.savez_compressed(out, version=np.int64(VERSION), shares=shares.astype(np.float32))
-        os.replace(name, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    """Replaces the file as a whole. Raises OSError."""
+    cache.replace(
+        file, lambda out: np.savez_compressed(out, version=np.int64(VERSION), shares=shares.astype(np.float32))
+    )

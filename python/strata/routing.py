@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import zipfile
 from pathlib import Path
 from typing import Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
+from strata import cache
 from strata.errors import InputError
 
 PathLike = Union[str, "os.PathLike[str]"]
 
+MOST_EXPERTS = 1 << 16  # ids are kept in 16 bits
 TAPS = frozenset({"router_ids", "next_ids"})  # what a recording takes from the core
 
 
@@ -131,10 +132,10 @@ def load(path: PathLike) -> Routing:
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as z:
             arrays = {name: z[name] for name in ("ids", "predicted", "n_expert", "expert_bytes", "tokens") if name in z}
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as e:
-        raise InputError(f"{os.fspath(path)} is no recording of a routing: {e}") from None
-    except AttributeError:  # a .npy file: an array, not a context manager
+    except (AttributeError, TypeError):  # a .npy file: an array, not a context manager
         raise InputError(f"{os.fspath(path)} is no recording of a routing: it holds one array.") from None
+    except cache.DAMAGED as e:
+        raise InputError(f"{os.fspath(path)} is no recording of a routing: {e}") from None
 
     def wrong(what: str) -> InputError:
         return InputError(f"{os.fspath(path)} is no recording of a routing: {what}.")
@@ -146,12 +147,19 @@ def load(path: PathLike) -> Routing:
     predicted = arrays.get("predicted")
     if predicted is not None and (predicted.shape != (layers - 1, *ids.shape[1:]) or predicted.dtype.kind not in "iu"):
         raise wrong(f"predicted has the shape {predicted.shape}, ids {ids.shape}")
-    experts = int(arrays["n_expert"]) if "n_expert" in arrays else int(ids.max()) + 1
+    experts = int(ids.max()) + 1
+    if "n_expert" in arrays:
+        count = arrays["n_expert"]
+        if count.ndim or count.dtype.kind not in "iu" or not 0 < int(count) <= MOST_EXPERTS:
+            raise wrong(f"n_expert is no number from 1 to {MOST_EXPERTS}")
+        experts = int(count)
     for name, a in (("ids", ids), ("predicted", predicted)):
         if a is not None and a.size and (int(a.min()) < 0 or int(a.max()) >= experts):
             raise wrong(f"{name} has values from {a.min()} to {a.max()}, and a layer has {experts} experts")
     sizes = arrays.get("expert_bytes", np.zeros(layers, np.int64))
     tokens = arrays.get("tokens", np.zeros(0, np.int32))
+    if sizes.dtype.kind not in "iu" or tokens.dtype.kind not in "iu":
+        raise wrong("expert_bytes and tokens are whole numbers")
     if sizes.shape != (layers,) or tokens.shape not in ((rows,), (0,)):
         raise wrong(f"expert_bytes has the shape {sizes.shape}, tokens {tokens.shape}, ids {ids.shape}")
     return Routing(

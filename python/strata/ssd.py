@@ -12,7 +12,6 @@ import itertools
 import json
 import mmap
 import os
-import random
 import tempfile
 import threading
 import time
@@ -110,14 +109,15 @@ def probe(
     if size < 1 or seconds <= 0 or not threads or min(threads) < 1:
         raise InputError("a probe needs a size, seconds and thread counts above 0.")
     size = -(-size // BLOCK) * BLOCK
-    fd, bypassed = _open(path)
+    fd, bypassed = open_direct(path)
     try:
         file_bytes = os.fstat(fd).st_size
         places = file_bytes // size
         if places < 1:
             raise InputError(f"{os.fspath(path)} has {file_bytes} bytes, less than one read of {size}.")
-        # A walk through all places in random order, again and again, that goes on from one thread count to the next.
-        walk = _walk(places)
+        # A walk through all places in random order, again and again, that goes on from one thread count to the next. It
+        # is drawn before anything is timed.
+        walk = itertools.cycle(np.random.default_rng(0).permutation(places))
         rates = []
         for n in threads:
             rates.append(_measure(fd, size, n, seconds / len(threads), walk))
@@ -150,7 +150,7 @@ def scratch(folder: PathLike, size: int = SCRATCH_BYTES, seconds: float = SCRATC
         os.unlink(name)
 
 
-def _open(path: PathLike) -> tuple[int, bool]:
+def open_direct(path: PathLike) -> tuple[int, bool]:
     """A descriptor that reads past the page cache, and whether it does."""
     direct = getattr(os, "O_DIRECT", 0)
     if direct:
@@ -170,16 +170,7 @@ def _open(path: PathLike) -> tuple[int, bool]:
     return fd, False
 
 
-def _walk(places: int) -> Iterator[int]:
-    """Each place once in random order, then each again in another order, for ever."""
-    rng = random.Random(0)
-    order = list(range(places))
-    for _ in itertools.count():
-        rng.shuffle(order)
-        yield from order
-
-
-def _measure(fd: int, size: int, threads: int, seconds: float, walk: Iterator[int]) -> Rate:
+def _measure(fd: int, size: int, threads: int, seconds: float, walk: Iterator[Any]) -> Rate:
     """Reads for so long. preadv lets go of the interpreter's lock, so the threads do read side by side."""
     lock = threading.Lock()
     stop = threading.Event()
@@ -193,7 +184,7 @@ def _measure(fd: int, size: int, threads: int, seconds: float, walk: Iterator[in
             target = [buffer]
             while not stop.is_set():
                 with lock:
-                    place = next(walk)
+                    place = int(next(walk))
                 began = clock()
                 try:
                     got = os.preadv(fd, target, place * size)
@@ -260,11 +251,7 @@ def save(result: Probe) -> Path:
         "rates": [asdict(r) for r in result.rates],
     }
     target = folder() / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Written aside and renamed: a reader sees the old file or the new one.
-    with tempfile.NamedTemporaryFile("w", dir=target.parent, suffix=".partial", delete=False) as file:
-        json.dump(content, file, indent=1)
-    os.replace(file.name, target)
+    cache.replace(target, lambda out: out.write(json.dumps(content, indent=1).encode()))
     return target
 
 

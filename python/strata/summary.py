@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
@@ -100,7 +99,7 @@ def summarize(
             bound,
             stats,
             effective,
-            cores or _cores(),
+            cores or _core.allowed_cpus(),
             _core.cpu_isas() if isas is None else isas,
             experts_of_layer,
         ),
@@ -158,11 +157,6 @@ def decode_hint(stats: Mapping[str, Any], effective: Mapping[str, Any], experts_
             f"token uses {experts_of_token}"
         )
     return ""
-
-
-def _cores() -> int:
-    """Cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def peak_bytes() -> int:

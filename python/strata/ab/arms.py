@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from strata.cache import folder as kept
 from strata.config import ENV_PREFIX, OLD_ENV_PREFIX, Config, find_knob
 from strata.errors import ConfigError, InputError
 
@@ -151,7 +152,7 @@ class Interpreter:
 def prepare(arm: Arm, cache: Path | None = None) -> Interpreter:
     """The interpreter of an arm's build; builds a wheel or revision into a virtual environment when it is new.
 
-    cache: where such environments are kept, default ~/.cache/strata/ab. Raises InputError.
+    cache: where such environments are kept, default the folder ab of strata's cache. Raises InputError.
     """
     if not arm.build:
         return Interpreter(sys.executable, own=True)
@@ -161,7 +162,7 @@ def prepare(arm: Arm, cache: Path | None = None) -> Interpreter:
         if found is None:
             raise InputError(f"arm {arm.name}: there is no Python at {value}.")
         return Interpreter(found, own=False)
-    cache = cache or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "strata" / "ab"
+    cache = cache or kept() / "ab"
     if kind == "wheel":
         wheel = Path(value).expanduser()
         if not wheel.is_file():

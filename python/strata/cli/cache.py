@@ -41,7 +41,8 @@ def cache_command(names: tuple[str, ...], clear: bool, as_json: bool) -> None:
     for name in names:
         if name not in kept:
             raise InputError(f"nothing is kept as {name!r}; there is: {', '.join(kept) or 'nothing'}.")
-    chosen = {name: path for name, path in kept.items() if not names or name in names}
+    # Without names, only what is known to be strata's is removed.
+    chosen = {name: path for name, path in kept.items() if name in (names or (WHAT if clear else kept))}
     rows = [
         {"name": name, "path": str(path), "bytes": _bytes(path), "what": WHAT.get(name, "")}
         for name, path in chosen.items()

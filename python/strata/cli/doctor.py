@@ -61,8 +61,6 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     chosen = [f"{n} = {v['value']} ({v['source']})" for n, v in facts["settings"]["chosen"].items()]
     total, free, usable, swap = (size_text(m[name]) for name in ("total", "free", "usable", "swap_used"))
     room, whole = size_text(d["free"]), size_text(d["size"])
-    total, free, usable, swap = (size_text(m[name]) for name in ("total", "free", "usable", "swap_used"))
-    room, whole = size_text(d["free"]), size_text(d["size"])
     rows = [
         ("strata", f"{s['version']}, built by {s['compiler']}, Python {s['python']}, numpy {s['numpy']}"),
         ("", s["package"]),

@@ -71,7 +71,7 @@ def ssd_command(
         result = ssd.probe(
             file, size=size, threads=threads or ssd.THREADS, seconds=seconds or ssd.SECONDS, progress=show
         )
-        kept = ssd.save(result) if usual and result.bypassed else None
+        kept = _keep(result, note) if usual and result.bypassed else None
     if file != path:
         note.print("the temporary file is removed", markup=False)
     if as_json:
@@ -103,3 +103,11 @@ def _show(path: Path, result: ssd.Probe) -> None:
     console.print(f"{path}: random reads of {size_text(result.size)}", markup=False, soft_wrap=True)
     console.print(table)
     console.print(f"best: {result.best.gb_per_second:.2f} GB/s with {result.best.threads} threads")
+
+
+def _keep(result: ssd.Probe, note: Console) -> Path | None:
+    try:
+        return ssd.save(result)
+    except OSError as e:
+        note.print(f"warning: the result is not kept: {e}", markup=False, soft_wrap=True)
+        return None
