@@ -1,5 +1,6 @@
 // Every kernel on every instruction set of this machine against the portable ones: the same bits, for all types, 1 to 33
 // rows, ragged sizes and unaligned weights. Runs where Python does not: under an emulator of another processor.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -140,6 +141,8 @@ void vectors(const Kernels& k, std::mt19937& rng) {
     std::vector<float> strip(dim * kStrip), q(dim * tokens), key(q), v(kStrip * tokens), gate(tokens, 0.9F), o(kStrip * tokens);
     for (auto* x : {&strip, &q, &key, &v})
       for (float& f : *x) f = normal(rng) * 0.1F;
+    // Columns past the last are 0, as the backend has them; whether a kernel computes with them is its own affair.
+    for (int i = 0; i < dim; ++i) std::fill(strip.begin() + i * kStrip + columns, strip.begin() + (i + 1) * kStrip, 0.0F);
     std::vector<float> strip2 = strip, o2 = o;
     k.delta_scan(strip.data(), dim, tokens, q.data(), key.data(), dim, v.data(), kStrip, gate.data(), gate.data(), 1, o.data(), kStrip, columns);
     p.delta_scan(strip2.data(), dim, tokens, q.data(), key.data(), dim, v.data(), kStrip, gate.data(), gate.data(), 1, o2.data(), kStrip, columns);

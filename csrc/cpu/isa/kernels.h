@@ -112,7 +112,8 @@ struct Kernels {
   void (*conv)(const float* const* x, const float* w, float* y, int taps, int n);
 
   // Delta rule over `tokens` tokens on columns of one head's state, strip [dim][kStrip] in and out. Per token:
-  // S *= decay; e = beta (v - S^T k); S += k e^T; o = S^T q.  Strides in floats from token to token.
+  // S *= decay; e = beta (v - S^T k); S += k e^T; o = S^T q.  Strides in floats from token to token. Columns past `columns` are 0
+  // and stay so.
   void (*delta_scan)(float* strip, int dim, int64_t tokens, const float* q, const float* k, int64_t qk_stride, const float* v,
                      int64_t v_stride, const float* decay, const float* beta, int64_t gate_stride, float* o, int64_t o_stride,
                      int columns);
