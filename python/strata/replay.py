@@ -12,6 +12,7 @@ The arena has a class of slots for each size of expert (as in csrc/stream/arena.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import heapq
@@ -158,7 +159,7 @@ class _Clock(_Lru):
             self.ring.append(key)
 
 
-class _Ranked(_Lru):
+class _Ranked(_Lru, abc.ABC):
     """The lowest rank goes first; of equal ones, the one used longest ago."""
 
     def __init__(self) -> None:
@@ -166,8 +167,9 @@ class _Ranked(_Lru):
         self.stamp: dict[Key, int] = {}
         self.n = 0
 
+    @abc.abstractmethod
     def rank(self, key: Key, step: int) -> int:
-        raise NotImplementedError
+        """What the key counts for after a use in this step."""
 
     def use(self, key: Key, step: int) -> None:
         self.n += 1

@@ -1,28 +1,17 @@
 """strata plan: lines that can be computed by hand, plans of several machines, and plans that do not fit."""
 
 import json
-import os
 
 import pytest
 import strata
 import strata.cli
-from strata import gguf_write, synth
+from strata import synth
 
 LAYERS, EXPERTS, USED, VOCAB = 48, 512, 10, 248320
 # Gate and up of an expert: 640 rows of 2560 in IQ2_XS; down: 2560 rows of 640 in Q2_0.
 GATE, DOWN = 640 * 2560 // 256 * 74, 2560 * 640 // 64 * 18
 # In the arena each part has room for the whole 4096-byte blocks that it may touch.
 SLOT = 2 * 117 * 4096 + 114 * 4096
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory):
-    """The header of a file of the real model's shapes, all 40 GB of it, and nothing behind it."""
-    path = tmp_path_factory.mktemp("plan") / "real.gguf"
-    s = synth.spec("real")
-    path.write_bytes(gguf_write.header(synth.metadata(s), synth.tensors(s)))
-    os.truncate(path, synth.file_bytes(s))
-    return path
 
 
 @pytest.fixture
@@ -54,8 +43,8 @@ def test_an_expert():
     assert all(n * 4096 >= size + 4095 for n, size in ((117, GATE), (114, DOWN)))
 
 
-def test_lines_by_hand(report, real):
-    r = report(real, "--ram", "24G", "--context", "32768", "--prompt-sweep", "4096")
+def test_lines_by_hand(report, real_header):
+    r = report(real_header, "--ram", "24G", "--context", "32768", "--prompt-sweep", "4096")
     plan = lines(r)
     assert r["total"] == sum(plan.values()) <= 0.9 * 24e9
     assert plan["Python and tokenizer"] == 40_000_000 + 1000 * VOCAB
@@ -81,9 +70,9 @@ def test_lines_by_hand(report, real):
         ("64G", 44.2e9, 100, 16384, 2048, 32768),
     ],
 )
-def test_machines(report, real, ram, total, percent, sweep, chunk, context):
+def test_machines(report, real_header, ram, total, percent, sweep, chunk, context):
     """What the automatic sizes come to. A change here is a change of what users get."""
-    r = report(real, "--ram", ram)
+    r = report(real_header, "--ram", ram)
     assert r["available"] == float(ram[:-1]) * 1e9 and r["pretended"]
     assert r["total"] == pytest.approx(total, rel=0.01) and r["total"] <= r["available"]
     assert r["experts"]["percent"] == pytest.approx(percent, abs=0.5)
@@ -92,24 +81,24 @@ def test_machines(report, real, ram, total, percent, sweep, chunk, context):
     assert r["experts"]["cycle_bytes"] == 480 * 1_408_000
 
 
-def test_more_memory_is_never_a_smaller_arena(report, real):
-    arenas = [report(real, "--ram", f"{gb}G")["experts"]["arena"] for gb in (8, 12, 16, 24, 32, 48, 64, 128)]
+def test_more_memory_is_never_a_smaller_arena(report, real_header):
+    arenas = [report(real_header, "--ram", f"{gb}G")["experts"]["arena"] for gb in (8, 12, 16, 24, 32, 48, 64, 128)]
     assert arenas == sorted(arenas) and arenas[-1] == LAYERS * EXPERTS
 
 
-def test_knobs(report, real, monkeypatch):
+def test_knobs(report, real_header, monkeypatch):
     monkeypatch.setenv("STRATA_PROMPT_CHUNK", "512")
-    r = report(real, "--ram", "32G", "--arena-gb", "5", "--kv-type", "f32")
+    r = report(real_header, "--ram", "32G", "--arena-gb", "5", "--kv-type", "f32")
     assert r["experts"]["arena"] == int(5e9 // SLOT)
     assert r["config"]["prompt_chunk"] == {"value": 512, "source": "STRATA_PROMPT_CHUNK"}
     assert r["config"]["kv_type"] == {"value": "f32", "source": "argument"}
     assert r["config"]["context"] == {"value": 32768, "source": "automatic"}
-    f16 = report(real, "--ram", "32G", "--arena-gb", "5")
+    f16 = report(real_header, "--ram", "32G", "--arena-gb", "5")
     assert lines(r)["KV cache"] == pytest.approx(2 * lines(f16)["KV cache"], rel=0.06)
 
 
-def test_text(run, real):
-    code, out, err = run(real, "--ram", "24G", "--arena-gb", "0.5")
+def test_text(run, real_header):
+    code, out, err = run(real_header, "--ram", "24G", "--arena-gb", "0.5")
     assert code == 0 and err == ""
     text = " ".join(out.split())
     assert "expert arena 498.89 MB total" in text  # 350 slots
@@ -125,15 +114,15 @@ def test_this_machine(run):
     assert code == 0 and "the arena holds 384 of 384 (100.0 %)" in out and "on this machine now" in out
 
 
-def test_does_not_fit(run, real):
-    code, out, err = run(real, "--ram", "4G")
+def test_does_not_fit(run, real_header):
+    code, out, err = run(real_header, "--ram", "4G")
     assert code == 1 and out == ""
     assert "resident weights" in err and "error: the memory plan needs 6.2" in err.splitlines()[-1]
-    code, _, err = run(real, "--ram", "24G", "--arena-gb", "0.001")
+    code, _, err = run(real_header, "--ram", "24G", "--arena-gb", "0.001")
     assert code == 1 and "arena_gb" in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("args", [("--ram", "much"), ("--ram", "0"), ("--ram", "8G", "--ram-gb", "8")])
-def test_wrong_usage(run, real, args):
-    code, _, err = run(real, *args)
+def test_wrong_usage(run, real_header, args):
+    code, _, err = run(real_header, *args)
     assert code == 2 and "Error" in err

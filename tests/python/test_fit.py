@@ -5,7 +5,7 @@ import os
 
 import pytest
 import strata
-from strata import Config, OutOfMemoryPlanError, _core, fit, gguf_write, synth
+from strata import Config, OutOfMemoryPlanError, _core, fit
 
 
 def needs(path, **settings):
@@ -13,16 +13,6 @@ def needs(path, **settings):
     with pytest.raises(OutOfMemoryPlanError) as caught:
         _core.memory_plan(os.fsencode(path), Config(ram_gb=1e-9, **settings).to_core())
     return caught.value.needed
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory):
-    """The header of a file of the real model's shapes, and nothing behind it."""
-    path = tmp_path_factory.mktemp("fit") / "real.gguf"
-    s = synth.spec("real")
-    path.write_bytes(gguf_write.header(synth.metadata(s), synth.tensors(s)))
-    os.truncate(path, synth.file_bytes(s))
-    return path
 
 
 @pytest.fixture
@@ -67,21 +57,21 @@ def test_every_proposal_fits(refused, settings, share):
         (9e9, {"arena_gb": 4}),
     ],
 )
-def test_the_real_shapes(real, room, settings):
+def test_the_real_shapes(real_header, room, settings):
     config = Config(ram_gb=room / 1e9, **settings)
     with pytest.raises(OutOfMemoryPlanError) as caught:
-        fit.memory_plan(real, config)
+        fit.memory_plan(real_header, config)
     assert 1 <= len(caught.value.settings) <= 3
     for way in caught.value.settings:
-        lines = _core.memory_plan(os.fsencode(real), config.override(**way).to_core())["lines"]
+        lines = _core.memory_plan(os.fsencode(real_header), config.override(**way).to_core())["lines"]
         assert sum(count for _, count in lines) <= room
 
 
-def test_an_arena_that_is_too_large(real):
+def test_an_arena_that_is_too_large(real_header):
     config = Config(ram_gb=12, arena_gb=9)
     with pytest.raises(OutOfMemoryPlanError) as caught:
-        fit.memory_plan(real, config)
-    automatic = fit.memory_plan(real, config.override(arena_gb=0))["config"]["arena_gb"]
+        fit.memory_plan(real_header, config)
+    automatic = fit.memory_plan(real_header, config.override(arena_gb=0))["config"]["arena_gb"]
     assert caught.value.settings[0] == {"arena_gb": pytest.approx(automatic, abs=0.001)}
 
 

@@ -9,17 +9,7 @@ import numpy as np
 import psutil
 import pytest
 from engine_cases import open_engine, prompt
-from strata import Config, OutOfMemoryPlanError, _core, demo_path, gguf_write, synth
-
-
-@pytest.fixture(scope="module")
-def real_header(tmp_path_factory):
-    """The header of a file of the real model's sizes: 48 layers of 512 experts. Its data is a hole."""
-    path = tmp_path_factory.mktemp("real") / "real.gguf"
-    spec = synth.spec("real")
-    path.write_bytes(gguf_write.header(synth.metadata(spec), synth.tensors(spec)))
-    os.truncate(path, synth.file_bytes(spec))
-    return path
+from strata import Config, OutOfMemoryPlanError, _core, demo_path
 
 
 def plan(path, ram, **knobs):
