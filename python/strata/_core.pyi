@@ -132,7 +132,7 @@ def delta_step(
     decay: NDArray[np.float32],
     beta: NDArray[np.float32],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The delta rule for one token: state [dim, dim], q, k and v [dim], decay and beta [1] -> outputs, state."""
+    """The delta rule for one token: state [dim, dim]; q, k, v [dim]; decay, beta [1] -> outputs [1, dim], state."""
 
 class GgufFile:
     """The header of a GGUF file, or of a split set opened through its first file. Raises ModelFormatError."""

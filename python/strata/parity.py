@@ -30,22 +30,9 @@ F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
 EPS = float(np.finfo(np.float32).eps)
-ISAS = ("portable", "avx2", "avx512", "avx512vnni", "neon")
 # Runs a file without its folder on the path, where `inspect.py` would hide the standard library's.
 BY_PATH = "import runpy, sys; del sys.path[0]; runpy.run_path(sys.argv[1], run_name='__main__')"
 NEAR_TIE = 8  # float32 steps between two probabilities below which another order is a near tie, not a mismatch
-
-
-def isas() -> list[str]:
-    """Instruction sets that this machine and build can run, plainest first."""
-    found = []
-    for name in ISAS:
-        try:
-            _core.vector_kernel("max", name, np.zeros(1, np.float32))
-        except Exception:
-            continue
-        found.append(name)
-    return found
 
 
 # ---- the router ------------------------------------------------------------------------------------------------------
@@ -151,7 +138,7 @@ def route_parity(
             want, want_weights, p = reference_route(logits, k, resident, bonus)
             scores = logits if resident is None else np.where(resident, logits + np.float32(bonus), logits)
             first: tuple[bytes, bytes] | None = None
-            for isa in names or isas():
+            for isa in names or _core.cpu_isas():
                 for phase in ("prompt", "decode"):
                     if phase == "prompt":
                         ids, weights = _core.route(logits, k, isa, resident, bonus)
@@ -511,7 +498,7 @@ def kernel_parity(names: Sequence[str] | None = None, isa_names: Sequence[str] |
     for name in chosen:
         cases = list(table[name]())
         first: list[bytes] | None = None
-        for isa in isa_names or isas():
+        for isa in isa_names or _core.cpu_isas():
             worst, where = 0.0, ""
             bits = []
             for case in cases:

@@ -62,19 +62,6 @@ def prompt(name: str, n: int) -> np.ndarray:
     return np.where(ids == 496, reset, ids).astype(np.int32)
 
 
-@cache
-def isas() -> list[str]:
-    """Instruction sets that this machine can run, the plainest first."""
-    found = []
-    for name in ("portable", "neon", "avx2", "avx512", "avx512vnni"):
-        try:
-            open_engine("tiny-f16", isa=name, context=8).close()
-        except ConfigError:
-            continue
-        found.append(name)
-    return found
-
-
 def open_engine(model: str | Path, *, activations: str = "f32", **knobs: object) -> _core.Engine:
     """knobs: those of Config, and the core's own fault_* ones."""
     path = path_of(model) if isinstance(model, str) else model

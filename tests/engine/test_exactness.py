@@ -10,7 +10,8 @@ from functools import cache
 import numpy as np
 import pytest
 import reference
-from engine_cases import ALL, ORACLE, Outcome, isas, least_slots, open_engine, path_of, prompt, run, some
+from engine_cases import ALL, ORACLE, Outcome, least_slots, open_engine, path_of, prompt, run, some
+from strata import _core
 
 CHUNKS = [1, 2, 5, 64, 256]
 THREADS = [1, 2, 7]
@@ -66,11 +67,11 @@ class TestQuick:
     def test_threads(self, base, name, threads, tmp_path):
         check(base, name, tmp_path, threads=threads, prompt_chunk=64)
 
-    @pytest.mark.parametrize("isa", range(len(isas())))
+    @pytest.mark.parametrize("isa", range(len(_core.cpu_isas())))
     def test_isa(self, base, name, isa, tmp_path):
-        if isas()[isa] == "portable" and name not in ("tiny-f32", "small-q8_0"):
+        if _core.cpu_isas()[isa] == "portable" and name not in ("tiny-f32", "small-q8_0"):
             pytest.skip("in the long set")
-        check(base, name, tmp_path, isa=isas()[isa], prompt_chunk=64)
+        check(base, name, tmp_path, isa=_core.cpu_isas()[isa], prompt_chunk=64)
 
     @pytest.mark.parametrize("sizes", [(1, 1), (5, 5), (5, 64), (64, 100), (7, 300)])
     def test_sweep(self, base, name, sizes, tmp_path):
@@ -105,7 +106,7 @@ class TestQuick:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("isa", _core.cpu_isas())
 @pytest.mark.parametrize("name", ALL)
 def test_whole_matrix(base, name, isa, tmp_path):
     """Chunk sizes with arenas, sweeps of one, two or all chunks, threads."""
@@ -188,7 +189,7 @@ def test_automatic_activations(name, tmp_path):
     for chunk, arena, threads in ((1, 3, 2), (5, 0, 1), (64, 1, 7)):
         knobs = dict(prompt_chunk=chunk, arena_slots=arenas(name)[arena], threads=threads)
         assert run(name, ids, tmp_path, activations="auto", **knobs).differs(whole) == "", knobs
-    for isa in isas():
+    for isa in _core.cpu_isas():
         assert run(name, ids, tmp_path, activations="auto", isa=isa).differs(whole) == "", isa
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_cases import block_table, isas, open_engine, run
+from engine_cases import block_table, open_engine, run
+from strata import _core
 
 SCRIPT = Path(__file__).resolve().parent.parent / "oracle" / "real_shapes.py"
 SKIP = ("router_gap", "qsa_gap")
@@ -26,7 +27,7 @@ def made(request, tmp_path_factory):
 
 @pytest.mark.long
 class TestRealShapes:
-    @pytest.mark.parametrize("isa", isas())
+    @pytest.mark.parametrize("isa", _core.cpu_isas())
     def test_goldens(self, made, isa):
         path, golden = made
         assert min(golden[k].min() for k in golden if k.endswith(SKIP)) > 1e-6  # no choice is ambiguous
@@ -63,7 +64,7 @@ class TestRealShapes:
         ids = golden["ids"].astype(np.int32)
         whole = run(path, ids, tmp_path / "dump", threads=1)
         cuts = [(1, 10, 2), (5, 11, 7), (7, 48, 1), (64, 10, 2)]
-        for isa in isas():
+        for isa in _core.cpu_isas():
             for chunk, slots, threads in cuts if isa != "portable" else cuts[2:3]:
                 knobs = dict(isa=isa, prompt_chunk=chunk, arena_slots=slots, threads=threads)
                 assert run(path, ids, tmp_path / "dump", **knobs).differs(whole) == "", knobs
