@@ -1,4 +1,4 @@
-"""A memory cgroup to run a process in: its limit, and what it came to hold. Linux, v1 or v2, as root."""
+"""A memory cgroup to run a process in: its limit, what it came to hold, how fast it may read. Linux, root, v1 or v2."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class MemoryCgroup:
     """A new cgroup below the root of the hierarchy, removed at the end of the `with` block.
 
     While a process runs in it, `anonymous` and `file` follow the largest amounts seen of memory of its own and of page
-    cache (which the kernel takes back when the limit is near), bytes.
+    cache (which the kernel takes back when the limit is near), bytes. read_rate: bytes a second
+    that it may read from the drive of the file reads_of; 0 for no limit.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, reads_of: Path | None = None, read_rate: int = 0) -> None:
         self.limit = limit
         self.anonymous = self.file = 0
         self.v2 = (ROOT / "cgroup.controllers").exists()
@@ -34,36 +35,53 @@ class MemoryCgroup:
         if self.v2 and "memory" not in (parent / "cgroup.subtree_control").read_text().split():
             raise NoCgroup(f"the memory controller is off in {parent}/cgroup.subtree_control")
         self.path = parent / f"strata-bench-{os.getpid()}"
+        self.blkio = ROOT / "blkio" / self.path.name if read_rate and not self.v2 else None
         try:
             self.path.mkdir()
+            if reads_of and read_rate:
+                device = os.stat(reads_of).st_dev
+                node = f"{os.major(device)}:{os.minor(device)}"
+                if self.blkio:
+                    self.blkio.mkdir()
+                    (self.blkio / "blkio.throttle.read_bps_device").write_text(f"{node} {read_rate}")
+                else:
+                    (self.path / "io.max").write_text(f"{node} rbps={read_rate}")
             self._write("memory.max" if self.v2 else "memory.limit_in_bytes", limit)
             # No way out into swap, where there is any.
             with contextlib.suppress(OSError):
                 self._write(*(("memory.swap.max", 0) if self.v2 else ("memory.memsw.limit_in_bytes", limit)))
         except OSError as e:
-            with contextlib.suppress(OSError):
-                self.path.rmdir()
-            raise NoCgroup(f"{self.path}: {e.strerror}") from None
+            for folder in self._folders():
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            raise NoCgroup(f"{e.filename or self.path}: {e.strerror}") from None
+
+    def _folders(self) -> list[Path]:
+        return [self.path, *([self.blkio] if self.blkio else [])]
 
     def __enter__(self) -> MemoryCgroup:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for _attempt in range(50):  # the kernel needs a moment after the last process's end
-            try:
-                self.path.rmdir()
-                return
-            except OSError:
-                time.sleep(0.1)
+        for folder in self._folders():
+            for _attempt in range(50):  # the kernel needs a moment after the last process's end
+                try:
+                    folder.rmdir()
+                    break
+                except OSError:
+                    time.sleep(0.1)
 
     def run(self, command: Sequence[str], **arguments: object) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end inside, from its first page on."""
-        enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.path / "cgroup.procs"), *command]
+        enter = [str(len(self._folders())), *(str(folder / "cgroup.procs") for folder in self._folders()), *command]
+        script = 'n=$0; while [ $n != 0 ]; do echo $$ > "$1" || exit 1; shift; n=$((n - 1)); done; exec "$@"'
         stop = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(stop,))
         watcher.start()
         try:
-            return subprocess.run(enter, capture_output=True, text=True, check=False, **arguments)  # type: ignore[call-overload]
+            return subprocess.run(
+                ["sh", "-c", script, *enter], capture_output=True, text=True, check=False, **arguments
+            )  # type: ignore[call-overload]
         finally:
             stop.set()
             watcher.join()

@@ -6,11 +6,11 @@
     python bench/drive.py arena FILE [--tokens 1024]
 
 `balance`: the throttle is set so that the drive takes as long as the arithmetic (share 1), or twice as long (0.5);
-share 0 is the drive as it is, whose speed `strata ssd` finds. Pairs of a run with real reads and one that reads nothing
-(`stream_fake`), interleaved; medians: wall against the larger of bytes / throttle and the time without reads, the time
-outside waits, and the share of the throttle from the first read to the last. `sweep`: a long prompt in one sweep, and
-in sweeps of 2048 rows; chunks of 2048 against 1024; then decoding. `arena`: the same prompt with arenas from 2 to 100 %
-of the experts.
+share 0 is the drive as it is, whose speed `strata ssd` finds. Rounds of a run that reads nothing (`stream_fake`) and
+one with real reads for each share, there and back; medians: wall against the larger of bytes / throttle and the time
+without reads, the time outside waits, and the share of the throttle from the first read to the last. `sweep`: a long
+prompt in one sweep, and in sweeps of 2048 rows; chunks of 2048 against 1024; then decoding. `arena`: the same prompt
+with arenas from 2 to 100 % of the experts.
 
 FILE: `strata synth FILE --layers 12` or larger. Linux, root, cgroup v1 with blkio. Every model is loaded before the
 throttle is set, in a process of its own that stays for all its runs; a run's arena is what the run before left. Without
@@ -176,17 +176,18 @@ def balance(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     fake.run(args.tokens, vocab)
     base = statistics.median(fake.run(args.tokens, vocab)["seconds"] for _ in range(3))
     bytes_read = middle([real.run(args.tokens, vocab, seed) for seed in (1, 2)], "bytes_read")
+    speed = 0.0 if all(args.share) else ssd.probe(path, seconds=6).best.gb_per_second * 1e9
+    limits = [share * bytes_read / base if share else speed for share in args.share]
+    rounds: list[list[dict[str, Any]]] = []  # of a round: the run without reads, then one for each share
+    for i in range(args.pairs):
+        runs: dict[int, dict[str, Any]] = {}
+        for k in sorted(range(len(limits) + 1), reverse=i % 2 == 1):
+            throttle = limits[k - 1] if k and args.share[k - 1] else 0
+            runs[k] = (real if k else fake).run(args.tokens, vocab, seed=2 + i, throttle=throttle)
+        rounds.append([runs[k] for k in sorted(runs)])
     found = []
-    for share in args.share:
-        limit = share * bytes_read / base if share else ssd.probe(path, seconds=6).best.gb_per_second * 1e9
-        pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        for i in range(args.pairs):
-            order = (real, fake) if i % 2 == 0 else (fake, real)
-            two = {
-                id(w): w.run(args.tokens, vocab, seed=2 + i, throttle=limit if share and w is real else 0)
-                for w in order
-            }
-            pairs.append((two[id(real)], two[id(fake)]))
+    for k, (share, limit) in enumerate(zip(args.share, limits, strict=True), 1):
+        pairs = [(one[k], one[0]) for one in rounds]
         walls = [r["seconds"] / max(r["bytes_read"] / limit, f["seconds"]) for r, f in pairs]
         outside = [(r["seconds"] - r["exposed_seconds"]) / f["seconds"] for r, f in pairs]
         reals = [r for r, _ in pairs]

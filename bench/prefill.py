@@ -2,11 +2,12 @@
 """Cold prefill and decode of a file larger than memory: strata against llama.cpp on the same file under the same limit.
 
     python bench/prefill.py FILE.gguf --peer-python PYTHON [--limit 2.6G] [--tokens 512,2048] [--decode 16]
-                            [--repeats 3] [--threads N] [--ubatch 512] [--json OUT] [--plot OUT.png]
+                            [--repeats 7] [--threads N] [--ubatch 512] [--throttle GB/s] [--json OUT] [--plot OUT.png]
 
 Each run is a process of its own in a memory cgroup of --limit (two thirds of the file when it is not given), after the
 page cache was dropped. The sides take turns. llama.cpp maps the file, as its users run it, and repacks no weights;
---ubatch is the number of tokens it takes through a layer together. strata gets no settings but context and threads, and
+--ubatch is the number of tokens it takes through a layer together. --throttle holds both sides' reads to so many GB
+(10^9 bytes) a second, for a drive whose own speed wanders. strata gets no settings but context and threads, and
 no popularity from earlier runs. Seconds are those of the prefill and of the decoding after it, without loading; "from
 start" has it all. With --json OUT a file that is there already is added to, so that a bench can be done in parts. Needs
 Linux and root. PYTHON: see bench/README.md.
@@ -78,7 +79,7 @@ def run(side: str, a: argparse.Namespace, vocab: int, tokens: int) -> dict[str, 
         command.append(f"ubatch={a.ubatch}")
         commands = f"prefill {tokens}\ndecode {a.decode}\n"
     drop_caches()
-    with tempfile.TemporaryDirectory() as empty, MemoryCgroup(a.limit) as group:
+    with tempfile.TemporaryDirectory() as empty, MemoryCgroup(a.limit, a.model, int(a.throttle * 1e9)) as group:
         start = time.perf_counter()
         done = group.run(command, input=commands, env={**os.environ, "XDG_CACHE_HOME": empty})
         whole = time.perf_counter() - start
@@ -174,17 +175,20 @@ def main() -> int:
     ap.add_argument("--limit", type=lambda text: byte_size(None, None, text))  # type: ignore[arg-type]
     ap.add_argument("--tokens", default="512,2048")
     ap.add_argument("--decode", type=int, default=16)
-    ap.add_argument("--repeats", type=int, default=3)
+    ap.add_argument("--repeats", type=int, default=7)
     ap.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     ap.add_argument("--ubatch", type=int, default=512)
+    ap.add_argument("--throttle", type=float, default=0.0)
     ap.add_argument("--json", type=Path)
     ap.add_argument("--plot", type=Path)
     a = ap.parse_args()
+    if a.decode < 1 or a.throttle < 0:
+        ap.error("--decode is 1 or more, --throttle 0 or more")
     info = inspect.inspect(a.model)
     a.limit = a.limit or info.total_bytes * 2 // 3
     settings = {"model": a.model.name, "file_bytes": info.total_bytes, "limit": a.limit, "threads": a.threads}
-    settings |= {"decode": a.decode, "ubatch": a.ubatch}
-    report: dict[str, Any] = settings | {"runs": {}, "probe_gb_per_second": ssd.cached(a.model)}
+    settings |= {"decode": a.decode, "ubatch": a.ubatch, "throttle": a.throttle}
+    report: dict[str, Any] = settings | {"runs": {}, "probe_gb_per_second": a.throttle or ssd.cached(a.model)}
     if a.json and a.json.exists():
         report = json.loads(a.json.read_text())
         if any(report.get(k) != v for k, v in settings.items()):
@@ -206,7 +210,8 @@ def main() -> int:
     )
     print("\n".join(summary(report)))
     if report["probe_gb_per_second"]:
-        print(f"probe of the drive: {report['probe_gb_per_second']:.2f} GB/s (strata ssd)")
+        how = "limit of the reads" if a.throttle else "probe of the drive (strata ssd)"
+        print(f"{how}: {report['probe_gb_per_second']:.2f} GB/s")
     if a.json:
         a.json.write_text(json.dumps(report, indent=1))
     if a.plot:

@@ -17,7 +17,7 @@ struct EngineConfig {
   double arena_gb = 0;               // 0 = automatic; in units of 1e9 bytes
   int64_t arena_slots = 0;           // 0 = from arena_gb
   int threads = 0;                   // 0 = the cores this process may use
-  int io_threads = 4;
+  int io_threads = 0;                // 0 = 4
   int prompt_pred = 1;               // -1 no read-ahead, 0 popularity, 1 next layer's router, 2 random (tests)
   int prompt_pred_min = 1;           // tokens that must be predicted for an expert
   bool ple_async = true;             // n-gram rows are read beside the first layers

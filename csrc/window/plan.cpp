@@ -96,7 +96,7 @@ Plan make_plan(const model::Model& model, const program::Program& program, const
   in_range("prompt_chunk", c.prompt_chunk, 0, 65536);
   in_range("prompt_sweep", c.prompt_sweep, 0, 1 << 20);
   in_range("threads", c.threads, 0, 1024);
-  in_range("io_threads", c.io_threads, 1, 256);
+  in_range("io_threads", c.io_threads, 0, 256);
   in_range("prompt_pred", c.prompt_pred, -1, 2);
   in_range("prompt_pred_min", c.prompt_pred_min, 1, 1 << 20);
   in_range("arena_slots", c.arena_slots, 0, int64_t{1} << 30);
@@ -105,6 +105,7 @@ Plan make_plan(const model::Model& model, const program::Program& program, const
   if (!(c.arena_gb >= 0 && c.arena_gb < 1e6)) throw ConfigError("arena_gb", std::to_string(c.arena_gb), "0 to 1000000");
   if (c.arena_gb > 0 && c.arena_slots > 0) throw ConfigError("arena_slots", std::to_string(c.arena_slots), "0 when arena_gb is given");
   if (c.threads == 0) c.threads = allowed_cpus();
+  if (c.io_threads == 0) c.io_threads = 4;  // enough for the drives seen so far (docs/learned.md)
   if (c.kv_type == "auto") c.kv_type = c.activations == "f32" ? "f32" : "f16";
   if (hp.ple.layer >= 0) plan.ngram_row_bytes = static_cast<uint64_t>(hp.ple.heads()) * model.ple_table.row_bytes;
 

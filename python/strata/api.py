@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from strata import _core, popularity
 from strata.config import Config
 from strata.errors import InputError, ModelFormatError, OutOfMemoryPlanError
-from strata.fit import memory_plan
+from strata.fit import core_settings, memory_plan
 from strata.progress import ProgressCallback, Reporter, from_core
 from strata.routing import TAPS, Routing, from_taps
 from strata.sampling import Sampler
@@ -92,7 +92,7 @@ class Model:
         if config.popularity not in ("auto", "off"):
             popularity.check(Path(config.popularity))
         try:
-            self._core: _core.Engine | None = _core.Engine(os.fsencode(path), config.to_core())
+            self._core: _core.Engine | None = _core.Engine(os.fsencode(path), core_settings(path, config))
         except OutOfMemoryPlanError:
             memory_plan(path, config)  # says what would fit, when it is the plan that does not
             raise

@@ -116,9 +116,9 @@ class Config:
         unit="threads",
     )
     io_threads: int = _knob(
-        4,
-        "Threads that read experts from the drive. Changes speed; never the bits of a result.",
-        low=1,
+        0,
+        "Threads that read experts from the drive; 0 = automatic, as many as `strata ssd` found to get its full speed, "
+        "4 when it was not measured. Changes speed; never the bits of a result.",
         high=256,
         unit="threads",
     )

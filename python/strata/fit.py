@@ -6,7 +6,7 @@ import os
 from itertools import combinations
 from typing import Any, Union
 
-from strata import _core
+from strata import _core, ssd
 from strata.config import Config
 from strata.errors import ConfigError, OutOfMemoryPlanError
 from strata.inspect import size_text
@@ -26,9 +26,14 @@ def memory_plan(path: PathLike, config: Config) -> dict[str, Any]:
     Raises OutOfMemoryPlanError with `settings` that would fit; each was tried.
     """
     try:
-        return _core.memory_plan(os.fsencode(path), config.to_core())
+        return _core.memory_plan(os.fsencode(path), core_settings(path, config))
     except OutOfMemoryPlanError as e:
         raise _explained(e, path, config) from None
+
+
+def core_settings(path: PathLike, config: Config) -> Settings:
+    """What the core loads the file with: automatic io_threads are those that its drive was probed to want."""
+    return config.to_core() | {"io_threads": config.io_threads or ssd.readers(path) or 0}
 
 
 def _explained(error: OutOfMemoryPlanError, path: PathLike, config: Config) -> OutOfMemoryPlanError:

@@ -30,10 +30,13 @@ PathLike = Union[str, "os.PathLike[str]"]
 EXPERT_BYTES = 1_408_000  # of the published model: gate and up in IQ2_XS, down in Q2_0
 THREADS = (1, 2, 4, 8, 16, 32)
 SECONDS = 8.0
+ROUNDS = 4  # through the thread counts, there and back: a drive has better and worse moments
 BLOCK = 4096
 SCRATCH_BYTES = 1 << 30  # of the temporary file of a folder, or what can be written in SCRATCH_SECONDS
 SCRATCH_SECONDS = 2.0
 F_NOCACHE = 48  # macOS; Python has no name for it
+LEAST_READERS = 4
+FULL_SPEED = 0.97  # of the best
 VERSION = 1
 
 
@@ -103,8 +106,9 @@ def probe(
 ) -> Probe:
     """Reads whole blocks of `size` bytes (rounded up to 4096) at random places of a file, with each number of threads.
 
-    seconds: of all of it. progress is called after each thread count. The file is only read, and should be larger than
-    what its drive caches. Raises InputError when the file is smaller than one read, OSError when it cannot be read.
+    seconds: of all of it, in rounds through the thread counts. progress is called when one is done. The file is only
+    read, and should be larger than what its drive caches. Raises InputError when the file is smaller than one read,
+    OSError when it cannot be read.
     """
     if size < 1 or seconds <= 0 or not threads or min(threads) < 1:
         raise InputError("a probe needs a size, seconds and thread counts above 0.")
@@ -118,11 +122,17 @@ def probe(
         # A walk through all places in random order, again and again, that goes on from one thread count to the next. It
         # is drawn before anything is timed.
         walk = itertools.cycle(np.random.default_rng(0).permutation(places))
-        rates = []
-        for n in threads:
-            rates.append(_measure(fd, size, n, seconds / len(threads), walk))
-            if progress is not None:
-                progress(rates[-1])
+        took, times = [0.0] * len(threads), [list[float]() for _ in threads]
+        rates: list[Rate] = []
+        for turn in range(ROUNDS):
+            for i in range(len(threads)) if turn % 2 else reversed(range(len(threads))):
+                spent, latencies = _measure(fd, size, threads[i], seconds / len(threads) / ROUNDS, walk)
+                took[i] += spent
+                times[i] += latencies
+                if turn == ROUNDS - 1:
+                    rates.append(_rate(threads[i], size, took[i], times[i]))
+                    if progress is not None:
+                        progress(rates[-1])
         return Probe(os.fspath(path), file_bytes, size, bypassed, sum(r.reads for r in rates) > places, tuple(rates))
     finally:
         os.close(fd)
@@ -170,8 +180,16 @@ def open_direct(path: PathLike) -> tuple[int, bool]:
     return fd, False
 
 
-def _measure(fd: int, size: int, threads: int, seconds: float, walk: Iterator[Any]) -> Rate:
-    """Reads for so long. preadv lets go of the interpreter's lock, so the threads do read side by side."""
+def _rate(threads: int, size: int, seconds: float, latencies: list[float]) -> Rate:
+    p50, p90, p99, most = (1e3 * float(v) for v in np.percentile(latencies, [50, 90, 99, 100]))
+    return Rate(threads, len(latencies), len(latencies) * size, seconds, p50, p90, p99, most)
+
+
+def _measure(fd: int, size: int, threads: int, seconds: float, walk: Iterator[Any]) -> tuple[float, list[float]]:
+    """Reads for so long; gives the seconds it took, and those of each read.
+
+    preadv lets go of the interpreter's lock, so the threads do read side by side.
+    """
     lock = threading.Lock()
     stop = threading.Event()
     latencies: list[float] = []
@@ -217,8 +235,7 @@ def _measure(fd: int, size: int, threads: int, seconds: float, walk: Iterator[An
     took = clock() - start
     if failures:
         raise failures[0]
-    p50, p90, p99, most = (1e3 * float(v) for v in np.percentile(latencies, [50, 90, 99, 100]))
-    return Rate(threads, len(latencies), len(latencies) * size, took, p50, p90, p99, most)
+    return took, latencies
 
 
 # ------------------------------------------------------------------------------------------------- kept results
@@ -255,16 +272,39 @@ def save(result: Probe) -> Path:
     return target
 
 
-def cached(path: PathLike) -> float | None:
-    """GB/s (1e9 bytes) that the last usual probe found on the volume of `path`.
+def _kept(path: PathLike) -> tuple[float, list[tuple[int, float]]] | None:
+    """GB/s, and (threads, bytes a second) of all thread counts, that `save` kept for the volume of `path`.
 
-    None when there was none, when the volume has changed since, or when the file that keeps it is damaged.
+    None when there is nothing, or nothing that can be believed.
     """
     try:
         name, volume = _volume(path)
         content: Any = json.loads((folder() / name).read_bytes())
         speed = float(content["gb_per_second"])
-        kept = content["version"] == VERSION and content["volume"] == volume
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        rates = [(int(r["threads"]), float(r["bytes"]) / float(r["seconds"])) for r in content["rates"]]
+        believed = content["version"] == VERSION and content["volume"] == volume and 0 < speed < 1e6
+        believed = believed and all(0 < threads <= 256 and 0 < rate < 1e15 for threads, rate in rates)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, ZeroDivisionError):
         return None
-    return speed if kept and 0 < speed < 1e6 else None
+    return (speed, rates) if believed and rates else None
+
+
+def cached(path: PathLike) -> float | None:
+    """GB/s (1e9 bytes) that the last usual probe found on the volume of `path`.
+
+    None when there was none, when the volume has changed since, or when the file that keeps it is damaged.
+    """
+    kept = _kept(path)
+    return kept[0] if kept else None
+
+
+def readers(path: PathLike) -> int | None:
+    """Threads that get the drive's full speed: the fewest that came within 3 % of the best in the last usual probe.
+
+    None as for `cached`. At least LEAST_READERS: an expert that is waited for should not stand behind one that is not.
+    """
+    kept = _kept(path)
+    if kept is None:
+        return None
+    best = max(rate for _, rate in kept[1])
+    return max(LEAST_READERS, min(threads for threads, rate in kept[1] if rate >= FULL_SPEED * best))

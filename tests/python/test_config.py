@@ -19,7 +19,7 @@ def test_defaults():
         "arena_gb": 0.0,
         "arena_slots": 0,
         "threads": 0,
-        "io_threads": 4,
+        "io_threads": 0,
         "prompt_sweep": 0,
         "prompt_pred": 1,
         "prompt_pred_min": 1,
@@ -86,7 +86,7 @@ def test_good_values(name, value, kept):
         ("threads", 10**30),
         ("prompt_chunk", -1),
         ("prompt_chunk", 65537),
-        ("io_threads", 0),
+        ("io_threads", -1),
         ("arena_gb", float("nan")),
         ("arena_gb", float("inf")),
         ("arena_gb", -0.1),
@@ -118,7 +118,7 @@ def test_path_object_for_a_path(tmp_path):
 def test_layers_and_sources():
     env = {"STRATA_THREADS": "3", "STRATA_CONTEXT": "8", "STRATA_ISA": "neon"}
     config = Config.layered({"threads": 1}, {"threads": 2, "context": 7}, env, file_name="strata.toml")
-    assert (config.threads, config.context, config.isa, config.io_threads) == (1, 7, "neon", 4)
+    assert (config.threads, config.context, config.isa, config.io_threads) == (1, 7, "neon", 0)
     assert config.sources["threads"] == "argument"
     assert config.sources["context"] == "strata.toml"
     assert config.sources["isa"] == "STRATA_ISA"

@@ -74,18 +74,27 @@ def test_threads_read_side_by_side(file, monkeypatch, direct):
     monkeypatch.setattr(os, "preadv", preadv)
     # Seconds so few that every thread reads once.
     result = ssd.probe(file, size=SIZE, threads=[4], seconds=1e-9)
-    assert result.rates[0].reads == 4 and not barrier.broken
+    assert result.rates[0].reads == 4 * ssd.ROUNDS and not barrier.broken
 
 
 def test_figures_by_hand(file, monkeypatch, direct):
     """A clock that goes on by 1 s at every look: start; then for each read began, ended, and is it over yet."""
     now = iter(range(1000))
     monkeypatch.setattr(ssd.time, "perf_counter", lambda: float(next(now)))
-    (rate,) = ssd.probe(file, size=SIZE, threads=[1], seconds=10).rates
-    # start 0; reads over at 3, 6, 9, 12, the last one past 10; the final look 13.
-    assert (rate.reads, rate.seconds) == (4, 13)
+    (rate,) = ssd.probe(file, size=SIZE, threads=[1], seconds=40).rates
+    # Four rounds of 10 s each. start 0; reads over at 3, 6, 9, 12, the last one past 10; the final look 13.
+    assert (rate.reads, rate.seconds) == (4 * 4, 4 * 13)
     assert (rate.p50, rate.p90, rate.p99, rate.max) == (1000, 1000, 1000, 1000)
     assert rate.gb_per_second == 4 * SIZE / 1e9 / 13
+
+
+def test_thread_counts_take_turns(file, monkeypatch, direct):
+    """Back and forth, so that a drive's best moment does not fall on one of them; the results are in order."""
+    turns = []
+    monkeypatch.setattr(ssd, "_measure", lambda fd, size, n, seconds, walk: turns.append((n, seconds)) or (n, [0.5]))
+    rates = ssd.probe(file, size=SIZE, threads=[1, 2, 4], seconds=12).rates
+    assert turns == [(n, 1.0) for n in (4, 2, 1, 1, 2, 4, 4, 2, 1, 1, 2, 4)]
+    assert [(r.threads, r.reads, r.seconds) for r in rates] == [(1, 4, 4), (2, 4, 8), (4, 4, 16)]
 
 
 def test_the_best_rate():
@@ -190,15 +199,39 @@ def test_kept_for_the_volume(file, tmp_path, cache_folder):
         lambda c: json.dumps(c | {"gb_per_second": 10**400}).encode(),
         lambda c: json.dumps(c | {"volume": c["volume"] | {"bytes": 1}}).encode(),
         lambda c: json.dumps({k: v for k, v in c.items() if k != "volume"}).encode(),
+        lambda c: json.dumps(c | {"rates": []}).encode(),
+        lambda c: json.dumps(c | {"rates": [c["rates"][0] | {"seconds": 0}]}).encode(),
+        lambda c: json.dumps(c | {"rates": [c["rates"][0] | {"threads": 10**9}]}).encode(),
     ],
 )
 def test_a_damaged_result_does_not_count(file, damage):
     path = kept(file)
     content = json.loads(path.read_bytes())
     path.write_bytes(json.dumps(content).encode())
-    assert ssd.cached(file) is not None
+    assert ssd.cached(file) is not None and ssd.readers(file) == 8
     path.write_bytes(damage(content))
-    assert ssd.cached(file) is None
+    assert ssd.cached(file) is None and ssd.readers(file) is None
+
+
+@pytest.mark.parametrize(
+    ("speeds", "want"),
+    [
+        ({1: 90, 2: 98, 4: 100, 8: 100}, 4),  # 2 threads would do; fewer than 4 are not taken
+        ({1: 10, 2: 20, 4: 40, 8: 80, 16: 98, 32: 100}, 16),  # within 3 %
+        ({1: 10, 2: 20, 4: 40, 8: 80, 16: 96, 32: 100}, 32),
+        ({1: 50, 8: 100, 32: 60}, 8),
+    ],
+)
+def test_readers_by_the_probe(tiny, speeds, want):
+    """Automatic io_threads are the probe's; a number that was given stays."""
+    with strata.load(tiny) as model:
+        assert model.effective["io_threads"] == 4  # nothing is known of the drive
+    rates = tuple(ssd.Rate(n, 10, speed * 10**6, 1.0, 1.0, 2.0, 3.0, 4.0) for n, speed in speeds.items())
+    ssd.save(ssd.Probe(str(tiny), os.stat(tiny).st_size, SIZE, True, False, rates))
+    with strata.load(tiny) as model:
+        assert model.effective["io_threads"] == want
+    with strata.load(tiny, io_threads=3) as model:
+        assert model.effective["io_threads"] == 3
 
 
 def run(capsys, *args):
