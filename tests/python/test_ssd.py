@@ -142,6 +142,18 @@ def test_too_small_a_file(file):
         ssd.probe(file, size=11 * SIZE)
 
 
+def test_no_file(tmp_path, capsys):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, "/dev/null"):
+        with pytest.raises(InputError, match="neither a file nor a folder"):
+            ssd.probe(path)
+    code, _, err = run(capsys, pipe)
+    assert code == 1 and f"{pipe} is neither a file nor a folder" in err
+    with pytest.raises(OSError, match="none"):
+        ssd.probe(tmp_path / "none")
+
+
 @pytest.mark.parametrize("ends", ["well", "badly"])
 def test_the_temporary_file_goes(tmp_path, ends):
     outcome = pytest.raises(ZeroDivisionError) if ends == "badly" else contextlib.nullcontext()
