@@ -23,9 +23,6 @@ using program::Ref;
 
 namespace {
 
-constexpr uint64_t kAlign = 64;
-uint64_t aligned(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
 enum class Use : uint8_t { None, Rows, Product, Vector, Taps };
 
 // How each weight is used, from the ops that name it. Embeddings read block rows, products rows or panels; the rest wants

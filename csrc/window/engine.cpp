@@ -24,8 +24,6 @@ namespace {
 constexpr double kUsualShare = 0.4;    // of the machine's peak, before a prompt was timed
 constexpr int64_t kTimedRows = 256;    // fewer rows say little about the speed of a long prompt
 
-uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -140,11 +138,13 @@ void Engine::allocate(Scope scope) {
     if (b.scope == scope && static_cast<program::BufferId>(i) != program_.logits)
       bindings_.base[i] = next(static_cast<uint64_t>(rows) * b.row_bytes());
   }
-  if (!sweep) return;
-  const auto slots = static_cast<uint64_t>(rows * model_.hp.n_expert_used);
-  h_ = reinterpret_cast<float*>(next(slots * static_cast<uint64_t>(model_.hp.expert_width) * sizeof(float)));
-  if (!c.dump_moe.empty()) yr_ = reinterpret_cast<float*>(next(slots * static_cast<uint64_t>(model_.hp.hidden) * sizeof(float)));
-  ngram_raw_ = next(static_cast<uint64_t>(rows) * plan_.ngram_row_bytes);
+  if (sweep) {
+    const auto slots = static_cast<uint64_t>(rows * model_.hp.n_expert_used);
+    h_ = reinterpret_cast<float*>(next(slots * static_cast<uint64_t>(model_.hp.expert_width) * sizeof(float)));
+    if (!c.dump_moe.empty()) yr_ = reinterpret_cast<float*>(next(slots * static_cast<uint64_t>(model_.hp.hidden) * sizeof(float)));
+    ngram_raw_ = next(static_cast<uint64_t>(rows) * plan_.ngram_row_bytes);
+  }
+  if (p > pages.data() + pages.size()) throw std::logic_error("the memory plan has too little for the buffers of " + std::string(sweep ? "a sweep" : "a chunk"));
 }
 
 std::vector<std::string> Engine::warnings() const {

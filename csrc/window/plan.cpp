@@ -26,8 +26,6 @@ constexpr uint64_t kProcess = 40'000'000, kPerToken = 1000;
 // A longer chunk reads each layer's experts for more rows, and takes more memory.
 int64_t chunk_for(uint64_t available) { return available >= 96e9 ? 4096 : available >= 24e9 ? 2048 : 1024; }
 
-uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 void one_of(const char* knob, const std::string& value, std::initializer_list<const char*> allowed) {
   std::string list;
   for (const char* a : allowed) {

@@ -12,7 +12,6 @@ using program::Scope;
 
 namespace {
 
-uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 uint64_t bytes_of(const Buffer& b, int64_t context) {
   const int64_t rows = b.scope == Scope::State ? b.rows : (context + b.rows - 1) / b.rows;
   return aligned(static_cast<uint64_t>(rows) * b.row_bytes());
