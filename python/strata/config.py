@@ -196,7 +196,7 @@ class Config:
         "What runs the model. reference is plain float32 code to compare with, very slow. Changes speed and the "
         "last digits of the logits; never which weights are used.",
     )
-    isa: Literal["auto", "portable", "avx2", "avx512", "avx512vnni", "neon"] = _knob(
+    isa: Literal["auto", "portable", "avx2", "avx512", "avx512vnni", "neon", "neon_dotprod", "neon_i8mm"] = _knob(
         "auto",
         "Vector instructions of the cpu backend; auto takes the best this processor has, one it lacks is refused. "
         "Changes speed; never results beyond the bounds stated in docs/exactness.md.",

@@ -64,7 +64,7 @@ std::vector<float> product(const Kernels& k, Matrix w, int64_t m, const std::vec
   return y;
 }
 
-void products(const Kernels& k, std::mt19937& rng) {
+void products(const std::vector<const Kernels*>& sets, std::mt19937& rng) {
   std::normal_distribution<float> normal;
   for (uint32_t type = 0; type < quant::kTypeIds; ++type) {
     const quant::TypeInfo* info = quant::type_info(type);
@@ -85,16 +85,53 @@ void products(const Kernels& k, std::mt19937& rng) {
         const Matrix w{type, n, cols, row_bytes, raw.data() + offset};
         for (const bool exact : {false, true}) {
           const std::vector<float> reference = product(kPortable, w, m, x, exact, false, 1);
-          for (const bool packed : {false, true}) {
-            const std::string what = std::string(info->name) + " " + k.name + (exact ? " f32" : " int") + (packed ? " packed " : " ") +
-                                     std::to_string(cols) + " at " + std::to_string(offset);
-            check(same(product(k, w, m, x, exact, packed, 2), reference), what);
-            for (const int64_t few : {1, 2, 3, 5, 8, 13, 24}) {
-              const std::vector<float> got = product(k, w, few, x, exact, packed, 1);
-              check(same(got, {reference.begin(), reference.begin() + few * n}), what + ", rows " + std::to_string(few));
+          for (const Kernels* k : sets)
+            for (const bool packed : {false, true}) {
+              const std::string what = std::string(info->name) + " " + k->name + (exact ? " f32" : " int") + (packed ? " packed " : " ") +
+                                       std::to_string(cols) + " at " + std::to_string(offset);
+              check(same(product(*k, w, m, x, exact, packed, 2), reference), what);
+              for (const int64_t few : {1, 2, 3, 4, 5, 8, 13, 24}) {
+                const std::vector<float> got = product(*k, w, few, x, exact, packed, 1);
+                check(same(got, {reference.begin(), reference.begin() + few * n}), what + ", rows " + std::to_string(few));
+              }
             }
-          }
         }
+      }
+    }
+  }
+}
+
+// The largest codes and integer scales with the largest activations; rows of zeros, tiny values, NaN and infinity. Bytes of one
+// value, chosen so that half scales are finite; and random ones.
+void extremes(const std::vector<const Kernels*>& sets, std::mt19937& rng) {
+  constexpr int64_t cols = 512, kinds = 7;
+  std::vector<float> x(kinds * cols, 1.0F);
+  for (size_t i = 0; i < cols; ++i) {
+    x[cols + i] = -1;
+    x[2 * cols + i] = 0;
+    x[3 * cols + i] *= 1e-38F;
+    x[4 * cols + i] = i % 2 != 0 ? 1.0F : -1.0F;
+  }
+  x[5 * cols + 300] = std::nanf("");
+  x[6 * cols + 5] = -INFINITY;
+  for (uint32_t type = 0; type < quant::kTypeIds; ++type) {
+    const quant::TypeInfo* info = quant::type_info(type);
+    if (!info || !code_format(type)) continue;
+    const uint64_t row_bytes = quant::row_bytes(*info, cols);
+    for (const int fill : {0x00, 0x3f, 0x5a, 0x7b, 0x80, 0xbb, 0xf7, -1}) {
+      for (const int64_t n : {16, 5}) {
+        std::vector<std::byte> raw(row_bytes * static_cast<uint64_t>(n));
+        for (std::byte& v : raw) v = static_cast<std::byte>(fill < 0 ? rng() & 255 : static_cast<uint32_t>(fill));
+        const Matrix w{type, n, cols, row_bytes, raw.data()};
+        const std::vector<float> reference = product(kPortable, w, kinds, x, false, false, 1);
+        for (const Kernels* k : sets)
+          for (const bool packed : {false, true})
+            for (const int64_t m : {1, 2, 3, 7})
+              for (int64_t r = 0; r + m <= kinds; ++r) {
+                const std::vector<float> got = product(*k, w, m, {x.begin() + r * cols, x.begin() + (r + m) * cols}, false, packed, 1);
+                check(same(got, {reference.begin() + r * n, reference.begin() + (r + m) * n}),
+                      std::string(info->name) + " " + k->name + " bytes " + std::to_string(fill) + ", rows " + std::to_string(r) + " + " + std::to_string(m));
+              }
       }
     }
   }
@@ -152,13 +189,17 @@ void vectors(const Kernels& k, std::mt19937& rng) {
 
 }  // namespace
 
-int main() {
-  for (const char* name : isa_names()) {
-    std::mt19937 rng(7);
-    const Kernels& k = select_kernels(name);
-    products(k, rng);
-    vectors(k, rng);
-    std::printf("%s: done, %d failures so far\n", name, failures);
+// As arguments: the instruction sets to test, instead of all.
+int main(int argc, char** argv) {
+  const std::vector<const char*> names = argc > 1 ? std::vector<const char*>(argv + 1, argv + argc) : isa_names();
+  std::vector<const Kernels*> sets;
+  for (const char* name : names) sets.push_back(&select_kernels(name));
+  std::mt19937 rng(7);
+  products(sets, rng);
+  extremes(sets, rng);
+  for (const Kernels* k : sets) {
+    vectors(*k, rng);
+    std::printf("%s: done, %d failures so far\n", k->name, failures);
   }
   return failures ? 1 : 0;
 }

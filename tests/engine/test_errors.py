@@ -83,7 +83,7 @@ class TestRefused:
         assert session.position == 0
         engine.prefill(session, ids(1, 2), "none")
 
-    @pytest.mark.parametrize("isa", ["neon", "avx2", "avx512"])
+    @pytest.mark.parametrize("isa", ["neon", "neon_dotprod", "neon_i8mm", "avx2", "avx512"])
     def test_instructions_that_are_not_there(self, isa):
         try:
             assert open_engine("tiny-f32", isa=isa).effective["isa"] == isa

@@ -4,6 +4,12 @@
 #include "base/error.h"
 #include "cpu/isa/kernels.h"
 
+#if defined(STRATA_ARM64) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(STRATA_ARM64) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
 namespace strata::cpu {
 
 namespace {
@@ -33,6 +39,24 @@ bool can_vnni() {
 #endif
 }
 
+// Bits of the system's interface (Linux: asm/hwcap.h, of which older versions lack the second).
+#if defined(STRATA_ARM64) && defined(__linux__)
+constexpr unsigned long kHwcapAsimdDp = 1UL << 20, kHwcap2I8mm = 1UL << 13;
+bool can_dotprod() { return (getauxval(AT_HWCAP) & kHwcapAsimdDp) != 0; }
+bool can_i8mm() { return can_dotprod() && (getauxval(AT_HWCAP2) & kHwcap2I8mm) != 0; }
+#elif defined(STRATA_ARM64) && defined(__APPLE__)
+bool has_feature(const char* name) {
+  int value = 0;
+  size_t size = sizeof value;
+  return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value != 0;
+}
+bool can_dotprod() { return has_feature("hw.optional.arm.FEAT_DotProd"); }
+bool can_i8mm() { return can_dotprod() && has_feature("hw.optional.arm.FEAT_I8MM"); }
+#elif defined(STRATA_ARM64)
+bool can_dotprod() { return false; }
+bool can_i8mm() { return false; }
+#endif
+
 }  // namespace
 
 std::vector<const char*> isa_names() {
@@ -42,6 +66,8 @@ std::vector<const char*> isa_names() {
   if (can_vnni()) names.push_back("avx512vnni");
 #if defined(STRATA_ARM64)
   names.push_back("neon");
+  if (can_dotprod()) names.push_back("neon_dotprod");
+  if (can_i8mm()) names.push_back("neon_i8mm");
 #endif
   return names;
 }
@@ -54,6 +80,8 @@ const Kernels& select_kernels(const char* isa) {
   if ((any || want == "avx512") && can_avx512()) return kAvx512;
   if ((any || want == "avx2") && can_avx2()) return kAvx2;
 #elif defined(STRATA_ARM64)
+  if ((any || want == "neon_i8mm") && can_i8mm()) return kNeonI8mm;
+  if ((any || want == "neon_dotprod") && can_dotprod()) return kNeonDotprod;
   if (any || want == "neon") return kNeon;
 #endif
   if (any || want == "portable") return kPortable;

@@ -124,7 +124,7 @@ struct Kernels {
   int step_columns;
 };
 
-// "auto", "portable", "avx2", "avx512", "avx512vnni" (with VBMI), "neon". Throws ConfigError for a name this machine cannot run.
+// "auto", "portable", "avx2", "avx512", "avx512vnni" (with VBMI), "neon", "neon_dotprod", "neon_i8mm". Throws ConfigError for a name this machine cannot run.
 const Kernels& select_kernels(const char* isa);
 // Those this machine can run, plainest first.
 std::vector<const char*> isa_names();
@@ -133,7 +133,7 @@ extern const Kernels kPortable;
 #if defined(STRATA_X86)
 extern const Kernels kAvx2, kAvx512, kAvx512Vnni;
 #elif defined(STRATA_ARM64)
-extern const Kernels kNeon;
+extern const Kernels kNeon, kNeonDotprod, kNeonI8mm;
 #endif
 
 }  // namespace strata::cpu
