@@ -69,6 +69,8 @@ class Product {
         std::memcpy(y + (r0 + r) * w_.rows + c0, acc + r * cpu::kPanel, static_cast<size_t>(count) * sizeof(float));
     };
     const cpu::CodeFormat* f = cpu::code_format(w_.type);
+    if (activations != "auto" && activations != "int16" && activations != "int8" && activations != "f32")
+      throw InputError("activations are auto, int16, int8 or f32");
     if (activations == "f32" && w_.type == cpu::kPackedQ8) throw InputError("packed weights have integer products only");
     if (activations == "f32" || !f) {
       cpu::product_f32(k_, pool_, scratch, w_, rows.data(), m, nullptr, done);
@@ -76,7 +78,7 @@ class Product {
     }
     const auto chunks = static_cast<uint64_t>(m * cpu::chunks_of(w_.cols));
     q_.resize(chunks * cpu::Quantised::floats() + 16);
-    const cpu::Quantised q = cpu::QuantisedPool(aligned(q_), chunks).rows(k_, 0, m, w_.cols, f->m_group != 0);
+    const cpu::Quantised q = cpu::QuantisedPool(aligned(q_), chunks).rows(k_, 0, m, w_.cols, cpu::form_of(k_, activations == "int8", w_.type), f->m_group != 0);
     cpu::run_tasks(pool_, q.tiling.tiles, w_.cols * k_.row_tile, nullptr,
                    [&](int64_t t, int) { cpu::quantise_tile(k_, q, rows.data() + q.tiling.first(t), t); });
     cpu::product_int(k_, pool_, scratch, w_, q, nullptr, done);

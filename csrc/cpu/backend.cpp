@@ -181,7 +181,8 @@ void Backend::run(const program::Segment& segment, const program::Frame& frame, 
 // Name of the kernel that multiplies with w.
 std::string Backend::kernel_name(const Matrix& w, bool exact) const {
   const char* type = w.type == kPackedQ8 ? "Q8_0 packed" : quant::type_info(w.type)->name;
-  return std::string(type) + (integer(w) && !exact ? " int16 " : " f32 ") + k_.name;
+  const char* form = !integer(w) || exact ? " f32 " : form_of(k_, int8(), w.type) == Form::Int16 ? " int16 " : " int8 ";
+  return std::string(type) + form + k_.name;
 }
 
 void Backend::note(const Call& c, double seconds) {

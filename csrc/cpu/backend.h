@@ -28,8 +28,9 @@ struct Bindings {
 };
 
 // How a product with quantised weights sees its activations. Weights in plain floats, and the small products that
-// decide (router, injection, delta-net gates), always take them as they are.
-enum class Activations : uint8_t { F32, Int16 };
+// decide (router, injection, delta-net gates), always take them as they are. Int8: only with weights of types that
+// takes_int8 names, all others as Int16.
+enum class Activations : uint8_t { F32, Int16, Int8 };
 
 // Rows that an op hands out (dumps, tests). Called on the thread that runs the segment.
 class TapSink {
@@ -113,9 +114,10 @@ class Backend {
   void router(const Call& c);
 
   bool integer(const Matrix& w) const { return activations_ != Activations::F32 && code_format(w.type) != nullptr; }
+  bool int8() const { return activations_ == Activations::Int8; }
   template <class Row>
-  void quantise_segments(const std::vector<Segment>& segments, int64_t cols, bool sums, std::vector<Quantised>& out, Cancel* cancel,
-                         Row&& row);
+  void quantise_segments(const std::vector<Segment>& segments, int64_t cols, Form form, bool minimums, std::vector<Quantised>& out,
+                         Cancel* cancel, Row&& row);
   Scratch& scratch(int thread);
 
   const model::Model& model_;

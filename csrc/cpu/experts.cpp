@@ -37,7 +37,7 @@ void batches(const std::vector<ExpertRun>& group, F&& fn) {
 
 // One Quantised per segment; row(slot) is the float row of a slot.
 template <class Row>
-void Backend::quantise_segments(const std::vector<Segment>& segments, int64_t cols, bool sums, std::vector<Quantised>& out,
+void Backend::quantise_segments(const std::vector<Segment>& segments, int64_t cols, Form form, bool minimums, std::vector<Quantised>& out,
                                 Cancel* cancel, Row&& row) {
   struct Tile {
     size_t segment;
@@ -46,7 +46,7 @@ void Backend::quantise_segments(const std::vector<Segment>& segments, int64_t co
   std::vector<Tile> tiles;
   out.clear();
   for (size_t i = 0; i < segments.size(); ++i) {
-    out.push_back(quantised_.rows(k_, segments[i].first, segments[i].rows, cols, sums));
+    out.push_back(quantised_.rows(k_, segments[i].first, segments[i].rows, cols, form, minimums));
     for (int64_t t = 0; t < out.back().tiling.tiles; ++t) tiles.push_back({i, t});
   }
   run_tasks(pool_, static_cast<int64_t>(tiles.size()), cols * k_.row_tile, cancel, [&](int64_t i, int) {
@@ -72,7 +72,8 @@ void Backend::gate_up(const ExpertPass& pass, const std::vector<ExpertRun>& grou
     const ExpertRun& any = *batch.front().run;
     const bool ints = integer(any.gate) && integer(any.up);
     if (ints)
-      quantise_segments(batch, pass.hidden, code_format(any.gate.type)->m_group || code_format(any.up.type)->m_group, xq, cancel, x_row);
+      quantise_segments(batch, pass.hidden, form_of(k_, int8(), any.gate.type, any.up.type),
+                        code_format(any.gate.type)->m_group || code_format(any.up.type)->m_group, xq, cancel, x_row);
     const auto segments = static_cast<int64_t>(batch.size());
     const int64_t run = panels_per_task(segments * n_panel, threads()), n_run = (n_panel + run - 1) / run;
     pool_.run(segments * n_run,
@@ -118,7 +119,8 @@ void Backend::down(const ExpertPass& pass, const std::vector<ExpertRun>& group, 
   batches<Segment>(group, [&](const std::vector<Segment>& batch) {
     const Matrix& any = batch.front().run->down;
     const bool ints = integer(any);
-    if (ints) quantise_segments(batch, pass.width, code_format(any.type)->m_group != 0, hq, cancel, h_row);
+    if (ints)
+      quantise_segments(batch, pass.width, form_of(k_, int8(), any.type), code_format(any.type)->m_group != 0, hq, cancel, h_row);
     pool_.run(n_run,
               [&](int64_t task, int thread) {
                 const int64_t begin = task * run * kPanel, end = std::min(pass.hidden, begin + run * kPanel);

@@ -23,7 +23,7 @@ void Backend::matmul(const Call& c) {
     product_f32(k_, pool_, products, w, row_ptrs_.data(), m, c.cancel, done);
     return;
   }
-  const Quantised q = quantised_.rows(k_, 0, m, w.cols, code_format(w.type)->m_group != 0);
+  const Quantised q = quantised_.rows(k_, 0, m, w.cols, form_of(k_, int8(), w.type), code_format(w.type)->m_group != 0);
   run_tasks(pool_, q.tiling.tiles, w.cols * k_.row_tile, c.cancel,
             [&](int64_t t, int) { quantise_tile(k_, q, row_ptrs_.data() + q.tiling.first(t), t); });
   product_int(k_, pool_, products, w, q, c.cancel, done);

@@ -23,11 +23,23 @@ float* ProductScratch::take(float* p) {
   return reinterpret_cast<float*>(x + kRowBlock);
 }
 
-Quantised QuantisedPool::rows(const Kernels& k, int64_t first, int64_t rows, int64_t cols, bool sums) const {
+Form form_of(const Kernels& k, bool int8, uint32_t type) {
+  if (!int8 || !takes_int8(type)) return Form::Int16;
+  return k.unpack8[type] ? k.form8[type] : Form::Int8;
+}
+
+Form form_of(const Kernels& k, bool int8, uint32_t a, uint32_t b) {
+  const Form x = form_of(k, int8, a), y = form_of(k, int8, b);
+  if (x == y) return x;
+  return x == Form::Int16 || y == Form::Int16 ? Form::Int16 : Form::Int8;
+}
+
+Quantised QuantisedPool::rows(const Kernels& k, int64_t first, int64_t rows, int64_t cols, Form form, bool minimums) const {
   Quantised x;
   x.tiling = Tiling(rows, k.row_tile);
   x.cols = cols;
-  x.sums = sums;
+  x.form = form;
+  x.sums = minimums || x.bytes();
   const int64_t at = first * chunks_of(cols);
   x.q = q + at * (kBlockK / 2);
   x.scale = scale + at;
@@ -39,8 +51,8 @@ void quantise_tile(const Kernels& k, const Quantised& to, const float* const* x,
   const int64_t first = to.tiling.first(tile);
   for (int64_t k0 = 0, c = 0; k0 < to.cols; k0 += kBlockK, ++c) {
     const int64_t at = to.at(c, first);
-    k.quantise(x, to.tiling.height(tile), k0, static_cast<int>(std::min<int64_t>(kBlockK, to.cols - k0)), to.sums,
-               to.q + at * (kBlockK / 2), to.scale + at, to.sum + at * kSums);
+    k.quantise(x, to.tiling.height(tile), k0, static_cast<int>(std::min<int64_t>(kBlockK, to.cols - k0)), to.form, to.sums,
+               to.q + at * to.words(), to.scale + at, to.sum + at * kSums);
   }
 }
 
@@ -74,21 +86,40 @@ void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& 
   const int rows = static_cast<int>(std::min<int64_t>(kPanel, w.rows - row));
   const bool few = !packed && x.tiling.rows <= 3;
   const bool direct = packed && x.tiling.rows <= std::min(4, k.row_tile);
+  auto& bytes = *reinterpret_cast<BytePanel*>(s.codes);
   const int64_t chunks = chunks_of(w.cols);
   for (int64_t k0 = 0, c = 0; k0 < w.cols; k0 += kBlockK, ++c) {
     const int kn = static_cast<int>(std::min<int64_t>(kBlockK, w.cols - k0));
     const uint64_t chunk = static_cast<uint64_t>(kBlockK / f.block * f.bytes) * (packed ? kPanel : 1);
     const uint8_t* from = data + chunk * static_cast<uint64_t>(c);
+    if (x.bytes() && x.tiling.rows == 1) {
+      next.part(c, chunks);
+      const int64_t at = x.at(c, 0);
+      k.row8[w.type](from, w.row_bytes, rows, kn, x.q_at(at), x.scale + at, x.sum + at * kSums, c == 0, s.acc);
+      continue;
+    }
+    if (x.bytes()) {
+      k.unpack8[w.type](from, w.row_bytes, rows, kn, bytes);
+      float* acc = s.acc;
+      for (int64_t t = tile0; t < tile1; ++t) {
+        next.part(c * (tile1 - tile0) + t - tile0, chunks * (tile1 - tile0));
+        const int64_t at = x.at(c, x.tiling.first(t));
+        const int h = x.tiling.height(t);
+        k.dot8(bytes, kn, f, x.q_at(at), x.scale + at, x.sum + at * kSums, h, c == 0, acc);
+        acc += h * kPanel;
+      }
+      continue;
+    }
     if (direct) {
       next.part(c, chunks);
       const int64_t at = x.at(c, 0);
-      k.dot_packed(from, kn, x.q + at * (kBlockK / 2), x.scale + at, x.sum + at * kSums, static_cast<int>(x.tiling.rows), c == 0, s.acc);
+      k.dot_packed(from, kn, x.q_at(at), x.scale + at, x.sum + at * kSums, static_cast<int>(x.tiling.rows), c == 0, s.acc);
       continue;
     }
     if (few) {
       const int64_t at = x.at(c, 0);
       next.part(c, chunks);
-      k.direct[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes, x.q + at * (kBlockK / 2), x.scale + at, x.sum + at * kSums,
+      k.direct[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes, x.q_at(at), x.scale + at, x.sum + at * kSums,
                        static_cast<int>(x.tiling.rows), c == 0, s.acc);
       continue;
     }
@@ -98,7 +129,7 @@ void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& 
       next.part(c * (tile1 - tile0) + t - tile0, chunks * (tile1 - tile0));
       const int64_t at = x.at(c, x.tiling.first(t));
       const int h = x.tiling.height(t);
-      k.dot(*s.codes, kn, f.span, f.m_group, x.q + at * (kBlockK / 2), x.scale + at, x.sum + at * kSums, h, c == 0, acc);
+      k.dot(*s.codes, kn, f.span, f.m_group, x.q_at(at), x.scale + at, x.sum + at * kSums, h, c == 0, acc);
       acc += h * kPanel;
     }
   }

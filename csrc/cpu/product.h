@@ -44,12 +44,16 @@ struct ProductScratch {
 struct Quantised {
   Tiling tiling;
   int64_t cols = 0;
-  bool sums = false;       // of q over groups, for weights with minimums
-  uint32_t* q = nullptr;   // [chunk][row][128]
+  Form form = Form::Int16;
+  bool sums = false;       // of q over groups, for weights with minimums and bytes with a bias
+  uint32_t* q = nullptr;   // [chunk][row][words]
   float* scale = nullptr;  // [chunk][row]
   float* sum = nullptr;    // [chunk][row][kSums]
 
+  bool bytes() const { return form == Form::Bytes || form == Form::Strided; }
+  int64_t words() const { return bytes() && tiling.rows > 1 ? kBlockK / 4 : kBlockK / 2; }  // one row has a layout of its own
   int64_t at(int64_t chunk, int64_t row) const { return chunk * tiling.rows + row; }
+  const uint32_t* q_at(int64_t at) const { return q + at * words(); }
   // Row chunks times this are the floats of a pool for them.
   static constexpr uint64_t floats() { return kBlockK / 2 + 1 + kSums; }
 };
@@ -62,8 +66,13 @@ struct QuantisedPool {
   QuantisedPool(float* p, uint64_t chunks)
       : q(reinterpret_cast<uint32_t*>(p)), scale(p + chunks * (kBlockK / 2)), sum(scale + chunks) {}
   // `rows` rows after the first `first` ones, all of `cols` values.
-  Quantised rows(const Kernels& k, int64_t first, int64_t rows, int64_t cols, bool sums) const;
+  Quantised rows(const Kernels& k, int64_t first, int64_t rows, int64_t cols, Form form, bool minimums) const;
 };
+
+// How products with weights of this type take integer activations when the mode is int8, or int16.
+Form form_of(const Kernels& k, bool int8, uint32_t type);
+// The one form for two matrices that share them: int8 only when both take it.
+Form form_of(const Kernels& k, bool int8, uint32_t a, uint32_t b);
 
 // x: the tile's rows.
 void quantise_tile(const Kernels& k, const Quantised& to, const float* const* x, int64_t tile);

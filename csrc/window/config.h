@@ -7,7 +7,7 @@
 namespace strata::window {
 
 struct EngineConfig {
-  std::string activations = "auto";  // "auto" (= "int16"), "int16", "f32"
+  std::string activations = "auto";  // "auto" (= "int16"), "int16", "int8", "f32"
   std::string kv_type = "auto";      // "auto", "f16", "f32"
   std::string backend = "cpu";       // "cpu", "reference"
   std::string isa = "auto";

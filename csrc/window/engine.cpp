@@ -92,7 +92,9 @@ Engine::Engine(const std::string& path, const EngineConfig& config, Cancel* canc
   source_ = std::make_unique<stream::Source>(files_.files(), c.direct_io != "off", faults);
   if (c.direct_io == "on" && !source_->warnings().empty()) throw ConfigError("direct_io", "on", "auto or off here: " + source_->warnings()[0]);
   backend_ = std::make_unique<cpu::Backend>(model_, program_, kernels, c.threads,
-                                            c.activations == "f32" ? cpu::Activations::F32 : cpu::Activations::Int16,
+                                            c.activations == "f32"    ? cpu::Activations::F32
+                                            : c.activations == "int8" ? cpu::Activations::Int8
+                                                                      : cpu::Activations::Int16,
                                             c.backend == "reference");
   backend_->set_profile(c.profile);
   backend_->load(

@@ -87,7 +87,7 @@ Plan make_plan(const model::Model& model, const program::Program& program, const
   plan.config = config;
   plan.available = available;
   EngineConfig& c = plan.config;
-  one_of("activations", c.activations, {"auto", "int16", "f32"});
+  one_of("activations", c.activations, {"auto", "int16", "int8", "f32"});
   one_of("kv_type", c.kv_type, {"auto", "f16", "f32"});
   one_of("backend", c.backend, {"cpu", "reference"});
   one_of("direct_io", c.direct_io, {"auto", "on", "off"});

@@ -439,7 +439,8 @@ def _product(type_name: str) -> Callable[[], Iterator[Case]]:
     """Products with rows of one block format, float32 and (where the build has them) integer activations.
 
     Against float64 on the decoded weights. Bounds: float32, a chain of k fused multiply-adds, k eps sum |w x|; integer
-    activations add half a step of the activations' scale, sum |w| max |x of 256 values| / (2 16383).
+    activations add half a step of the activations' scale, sum |w| max |x of 256 values| / (2 16383); int8 ones
+    a step of / 127.
     """
 
     def cases() -> Iterator[Case]:
@@ -454,8 +455,9 @@ def _product(type_name: str) -> Callable[[], Iterator[Case]]:
             bound = (cols + 8) * EPS * (np.abs(x) @ np.abs(w).T) + 1e-30
             chunks = [slice(at, at + 256) for at in range(0, cols, 256)]
             step = sum(np.abs(x[:, c]).max(1)[:, None] * np.abs(w[:, c]).sum(1)[None] for c in chunks) / (2 * 16383)
-            for activations in ("f32", "auto"):
-                limit = bound if activations == "f32" else bound + step
+            steps = {"f32": 0.0, "auto": 1.0, "int8": 16383 / 127}
+            for activations, size in steps.items():
+                limit = bound + size * step
 
                 def run(
                     isa: str, d: Any = data, r: int = rows, c: int = cols, x: F32 = x, a: str = activations

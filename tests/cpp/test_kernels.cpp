@@ -35,7 +35,10 @@ float* aligned(std::vector<float>& v, uint64_t floats) {
   return v.data() + (64 - reinterpret_cast<uintptr_t>(v.data()) % 64) % 64 / 4;
 }
 
-std::vector<float> product(const Kernels& k, Matrix w, int64_t m, const std::vector<float>& x, bool exact, bool packed, int threads) {
+const char* name(Activations mode) { return mode == Activations::F32 ? " f32" : mode == Activations::Int16 ? " int16" : " int8"; }
+
+std::vector<float> product(const Kernels& k, Matrix w, int64_t m, const std::vector<float>& x, Activations mode, bool packed, int threads) {
+  const bool exact = mode == Activations::F32, int8 = mode == Activations::Int8;
   std::vector<float> room, floats, y(static_cast<size_t>(m * w.rows));
   std::vector<std::byte> bytes;
   if (packed && !exact && packed_type(w.type) != w.type) {
@@ -58,7 +61,7 @@ std::vector<float> product(const Kernels& k, Matrix w, int64_t m, const std::vec
     return y;
   }
   const auto chunks = static_cast<uint64_t>(m * chunks_of(w.cols));
-  const Quantised q = QuantisedPool(aligned(floats, chunks * Quantised::floats()), chunks).rows(k, 0, m, w.cols, f->m_group != 0);
+  const Quantised q = QuantisedPool(aligned(floats, chunks * Quantised::floats()), chunks).rows(k, 0, m, w.cols, form_of(k, int8, w.type), f->m_group != 0);
   for (int64_t t = 0; t < q.tiling.tiles; ++t) quantise_tile(k, q, rows.data() + q.tiling.first(t), t);
   product_int(k, pool, of, w, q, nullptr, done);
   return y;
@@ -83,15 +86,16 @@ void products(const std::vector<const Kernels*>& sets, std::mt19937& rng) {
           quant::quantize_row(type, row.data(), raw.data() + offset + static_cast<uint64_t>(r) * row_bytes, cols);
         }
         const Matrix w{type, n, cols, row_bytes, raw.data() + offset};
-        for (const bool exact : {false, true}) {
-          const std::vector<float> reference = product(kPortable, w, m, x, exact, false, 1);
+        for (const Activations mode : {Activations::F32, Activations::Int16, Activations::Int8}) {
+          if (mode == Activations::Int8 && !takes_int8(type)) continue;
+          const std::vector<float> reference = product(kPortable, w, m, x, mode, false, 1);
           for (const Kernels* k : sets)
             for (const bool packed : {false, true}) {
-              const std::string what = std::string(info->name) + " " + k->name + (exact ? " f32" : " int") + (packed ? " packed " : " ") +
+              const std::string what = std::string(info->name) + " " + k->name + name(mode) + (packed ? " packed " : " ") +
                                        std::to_string(cols) + " at " + std::to_string(offset);
-              check(same(product(*k, w, m, x, exact, packed, 2), reference), what);
+              check(same(product(*k, w, m, x, mode, packed, 2), reference), what);
               for (const int64_t few : {1, 2, 3, 4, 5, 8, 13, 24}) {
-                const std::vector<float> got = product(*k, w, few, x, exact, packed, 1);
+                const std::vector<float> got = product(*k, w, few, x, mode, packed, 1);
                 check(same(got, {reference.begin(), reference.begin() + few * n}), what + ", rows " + std::to_string(few));
               }
             }
@@ -123,15 +127,19 @@ void extremes(const std::vector<const Kernels*>& sets, std::mt19937& rng) {
         std::vector<std::byte> raw(row_bytes * static_cast<uint64_t>(n));
         for (std::byte& v : raw) v = static_cast<std::byte>(fill < 0 ? rng() & 255 : static_cast<uint32_t>(fill));
         const Matrix w{type, n, cols, row_bytes, raw.data()};
-        const std::vector<float> reference = product(kPortable, w, kinds, x, false, false, 1);
-        for (const Kernels* k : sets)
-          for (const bool packed : {false, true})
-            for (const int64_t m : {1, 2, 3, 7})
-              for (int64_t r = 0; r + m <= kinds; ++r) {
-                const std::vector<float> got = product(*k, w, m, {x.begin() + r * cols, x.begin() + (r + m) * cols}, false, packed, 1);
-                check(same(got, {reference.begin() + r * n, reference.begin() + (r + m) * n}),
-                      std::string(info->name) + " " + k->name + " bytes " + std::to_string(fill) + ", rows " + std::to_string(r) + " + " + std::to_string(m));
-              }
+        for (const Activations mode : {Activations::Int16, Activations::Int8}) {
+          if (mode == Activations::Int8 && !takes_int8(type)) continue;
+          const std::vector<float> reference = product(kPortable, w, kinds, x, mode, false, 1);
+          for (const Kernels* k : sets)
+            for (const bool packed : {false, true})
+              for (const int64_t m : {1, 2, 3, 7})
+                for (int64_t r = 0; r + m <= kinds; ++r) {
+                  const std::vector<float> got = product(*k, w, m, {x.begin() + r * cols, x.begin() + (r + m) * cols}, mode, packed, 1);
+                  check(same(got, {reference.begin() + r * n, reference.begin() + (r + m) * n}),
+                        std::string(info->name) + " " + k->name + name(mode) + " bytes " + std::to_string(fill) + ", rows " + std::to_string(r) + " + " +
+                            std::to_string(m));
+                }
+        }
       }
     }
   }

@@ -21,6 +21,7 @@ ISAS = list(_core.cpu_isas())
 FLOATS = ("F32", "F16", "BF16")
 MINIMUMS = {"Q4_1": 1, "Q5_1": 1, "Q2_K": 15, "Q4_K": 63, "Q5_K": 63}  # largest M of -m * M
 EPS = 2.0**-24
+INT8 = ("Q4_0", "Q8_0", "Q4_K", "IQ4_NL", "Q2_0")  # types that activations="int8" touches
 
 
 def random_rows(name: str, rows: int, cols: int, seed: int) -> np.ndarray:
@@ -54,15 +55,8 @@ def decoded(name: str, raw: np.ndarray, rows: int, cols: int) -> np.ndarray:
     return _core.dequantize(name, raw).reshape(rows, cols).astype(np.float64)
 
 
-def reference(name: str, w: np.ndarray, raw: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Products in float64 and a bound on the error of integer activations.
-
-    A value is rounded to a multiple of s = (largest of its 256) / 16383, so by at most s / 2; making the quotient costs
-    two more roundings of a number of at most 16383 (2^-9 of s). Each of the at most 33 multiply-adds of 256 values and
-    the one behind them rounds a partial sum, which the sum of all magnitudes bounds; scales and minimums count apart,
-    as their difference may be smaller than both.
-    """
-    x = x.astype(np.float64)
+def magnitudes(name: str, w: np.ndarray, raw: np.ndarray) -> np.ndarray:
+    """|w|; for types with minimums scale and minimum apart, as their difference may be smaller than both."""
     magnitude = np.abs(w)
     if name in MINIMUMS:
         info = TYPES[name]
@@ -70,6 +64,31 @@ def reference(name: str, w: np.ndarray, raw: np.ndarray, x: np.ndarray) -> tuple
         blocks = raw.reshape(-1, info.bytes)[:, at : at + 2].copy().view(np.float16).astype(np.float64)
         low = np.abs(blocks) * MINIMUMS[name]
         magnitude = magnitude + 2 * np.repeat(low.reshape(w.shape[0], -1), info.block, axis=1)
+    return magnitude
+
+
+def rounded8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int8 activations: q and the scale of each value. One scale a row and 256 values, nearest even, all in float32."""
+    q, scale = np.zeros(x.shape, np.int64), np.zeros(x.shape, np.float32)
+    for k in range(0, x.shape[1], 256):
+        part = x[:, k : k + 256]
+        top = np.abs(part).max(1, keepdims=True)
+        alive = top >= np.float32(2.0**-100)
+        inverse = np.float32(127) / np.where(alive, top, np.float32(1))
+        q[:, k : k + 256] = np.where(alive, np.rint(part * inverse), 0).astype(np.int64)
+        scale[:, k : k + 256] = np.where(alive, top / np.float32(127), np.float32(0))
+    return q, scale
+
+
+def reference(name: str, w: np.ndarray, raw: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Products in float64 and a bound on the error of integer activations.
+
+    A value is rounded to a multiple of s = (largest of its 256) / 16383, so by at most s / 2; making the quotient costs
+    two more roundings of a number of at most 16383 (2^-9 of s). Each of the at most 33 multiply-adds of 256 values and
+    the one behind them rounds a partial sum, which the sum of all magnitudes bounds.
+    """
+    x = x.astype(np.float64)
+    magnitude = magnitudes(name, w, raw)
     cols = x.shape[1]
     chunks = -(-cols // 256)
     bound = (34 * chunks + 4) * EPS * (np.abs(x) @ magnitude.T)
@@ -77,6 +96,15 @@ def reference(name: str, w: np.ndarray, raw: np.ndarray, x: np.ndarray) -> tuple
         step = np.abs(x[:, k : k + 256]).max(1) / 16383
         bound += step[:, None] * (0.5 + 2.0**-8) * magnitude[:, k : k + 256].sum(1)
     return x @ w.T, bound
+
+
+def reference8(name: str, w: np.ndarray, raw: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Products of weights with int8 activations as `rounded8` makes them, and a bound on the error of the float steps
+    alone: an integer sum that is off by one is outside."""
+    q, scale = rounded8(x)
+    y = q * scale.astype(np.float64)
+    bound = (34 * -(-x.shape[1] // 256) + 4) * EPS * (np.abs(y) @ magnitudes(name, w, raw).T)
+    return y @ w.T, bound
 
 
 def activations(rows: int, cols: int, seed: int) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "oracle"), str(TESTS / "quant"), str(TESTS / "cpu")]
 
-from cpu_cases import ISAS, TYPES, activations, random_rows  # noqa: E402
+from cpu_cases import INT8, ISAS, TYPES, activations, random_rows  # noqa: E402
 from strata import _core  # noqa: E402
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -41,4 +41,7 @@ for name, info in TYPES.items():
             print(name, rows, cols, isa, flush=True)
             for pack in (False, True):
                 for m in (1, 4, 13):
-                    _core.Product(info.id, raw, 0, rows, cols, isa=isa, pack=pack).run(activations(m, cols, 2))
+                    product = _core.Product(info.id, raw, 0, rows, cols, isa=isa, pack=pack)
+                    product.run(activations(m, cols, 2))
+                    if name in INT8:
+                        product.run(activations(m, cols, 2), "int8")

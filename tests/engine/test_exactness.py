@@ -181,16 +181,26 @@ def test_a_16_bit_cache(name, tmp_path):
         assert other.differs(whole) == "", f"chunk {chunk}"
 
 
-@pytest.mark.parametrize("name", ["tiny-f16", "small-iq4_nl", "demo"])
-def test_automatic_activations(name, tmp_path):
-    """The default settings, which may round activations: the same bits everywhere too."""
+@pytest.mark.parametrize(
+    "name, mode",
+    [
+        ("tiny-f16", "auto"),
+        ("small-iq4_nl", "auto"),
+        ("demo", "auto"),
+        ("small-iq4_nl", "int8"),
+        ("small-iq2xs-q2_0", "int8"),
+        ("small-q4_k", "int8"),
+    ],
+)
+def test_rounded_activations(name, mode, tmp_path):
+    """The default settings, which may round activations, and int8: the same bits everywhere too."""
     ids = prompt(name, P300)
-    whole = run(name, ids, tmp_path, activations="auto", threads=1)
+    whole = run(name, ids, tmp_path, activations=mode, threads=1)
     for chunk, arena, threads in ((1, 3, 2), (5, 0, 1), (64, 1, 7)):
         knobs = dict(prompt_chunk=chunk, arena_slots=arenas(name)[arena], threads=threads)
-        assert run(name, ids, tmp_path, activations="auto", **knobs).differs(whole) == "", knobs
+        assert run(name, ids, tmp_path, activations=mode, **knobs).differs(whole) == "", knobs
     for isa in _core.cpu_isas():
-        assert run(name, ids, tmp_path, activations="auto", isa=isa).differs(whole) == "", isa
+        assert run(name, ids, tmp_path, activations=mode, isa=isa).differs(whole) == "", isa
 
 
 def lengths(chunk):

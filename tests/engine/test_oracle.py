@@ -52,6 +52,32 @@ def test_automatic_activations(name):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("name", ORACLE)
+def test_int8_activations(name):
+    """Within the same limits, which are for engines that round activations to 8 bits."""
+    wrong = [f"{case}: {line}" for case, ok, line in every_prompt(name, int8=True, activations="int8") if not ok]
+    assert not wrong, "\n".join(wrong)
+
+
+def rms(x):
+    x = x.astype(np.float64)
+    return np.sqrt(((x - x.mean(1, keepdims=True)) ** 2).mean(1))
+
+
+@pytest.mark.parametrize("name", [n for n in ORACLE if n.startswith("small")])
+def test_int8_is_int16_with_a_larger_step(name):
+    """Rounding to multiples of top / 127 instead of top / 16383 makes errors 16383 / 127 = 129 times as large, if all
+    products take int8, and carries them on in proportion as long as no router or block chooses otherwise, so for the
+    median row. Half as much again for chance; a tenth at least, or the mode would not be in force."""
+    logits = {}
+    for mode in ("f32", "int16", "int8"):
+        engine = open_engine(name, activations=mode, kv_type="f32")
+        rows = [engine.prefill(engine.session(), ids, "all")[0] for ids in prompts().values()]
+        logits[mode] = np.concatenate(rows)
+    small, large = (np.median(rms(logits[mode] - logits["f32"])) for mode in ("int16", "int8"))
+    assert 0.1 * 129 * small < large < 1.5 * 129 * small
+
+
 @pytest.mark.parametrize("name", ["tiny-f32", "small-iq2xs-q2_0", "demo"])
 @pytest.mark.parametrize("parts", [2, 5])
 def test_split_copy(name, parts, tmp_path):

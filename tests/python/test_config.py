@@ -47,6 +47,7 @@ def test_every_knob_says_what_it_changes_and_never_changes():
 def test_kv_type_follows_activations():
     assert Config(activations="f32").to_core()["kv_type"] == "f32"
     assert Config(activations="f32", kv_type="f16").to_core()["kv_type"] == "f16"
+    assert Config(activations="int8").to_core()["kv_type"] == "f16"
 
 
 def test_frozen_equal_and_picklable():

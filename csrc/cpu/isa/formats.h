@@ -14,6 +14,7 @@
 namespace strata::cpu {
 
 inline constexpr int kLimit = 16383;          // largest |q| of an int16 activation
+inline constexpr int kLimit8 = 127;           // and of an int8 one
 inline constexpr uint32_t kPackedQ8 = 43;     // Q8_0 in panel order (pack.cpp): not a type of files
 inline constexpr uint32_t kCodeTypes = 44;
 static_assert(kPackedQ8 == quant::kTypeIds);
@@ -25,6 +26,13 @@ enum TypeId : uint32_t {
 };
 
 enum class ScaleKind : uint8_t { Half, Float };  // how a block's d is kept until the panel is complete
+
+// How the activations of a product are rounded and laid out. What is rounded to 127 gives the same sums in any layout.
+//   Int16    |q| <= kLimit, pairs
+//   Int8     |q| <= kLimit8, laid out as Int16, for the same kernels: where an instruction set has none for bytes
+//   Bytes    |q| <= kLimit8, quads of neighbouring values
+//   Strided  |q| <= kLimit8, quad s of 16 values is s, s + 4, s + 8, s + 12: the bits 2 s of four bytes of 2-bit codes
+enum class Form : uint8_t { Int16, Int8, Bytes, Strided };
 
 struct CodeFormat {
   uint32_t type;
@@ -73,6 +81,11 @@ constexpr bool sums_fit() {
   return true;
 }
 static_assert(sums_fit(), "a span's integer sum must fit 32 bits");
+
+// Types whose products take int8 activations when the mode asks for it: where some instruction set is measured to gain from it.
+constexpr bool takes_int8(uint32_t type) {
+  return type == kQ2_0 || type == kQ4_0 || type == kQ4_K || type == kQ8_0 || type == kPackedQ8 || type == kIQ4_NL;
+}
 
 // nullptr for the plain float types, whose products are float products.
 constexpr const CodeFormat* code_format(uint32_t type) {

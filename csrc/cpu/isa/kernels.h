@@ -13,7 +13,7 @@ namespace strata::cpu {
 
 inline constexpr int kPanel = 16;    // weight rows unpacked together
 inline constexpr int kBlockK = 256;  // values of a row unpacked together
-inline constexpr int kSums = 24;     // sums of a quantised row chunk: 16 of 16 values, 8 of 32
+inline constexpr int kSums = 28;     // sums of a quantised row chunk: 16 of 16 values, 8 of 32, 4 of 64
 inline constexpr int kStrip = 32;    // columns of a delta-net state run together
 
 // 16 weight rows x 256 values as integers in the first-level cache, with their float scales. Four neighbouring k are split
@@ -23,6 +23,17 @@ struct alignas(64) CodePanel {
   float scale[kBlockK / 16][kPanel]; // [span][row]
   float min[kBlockK / 16][kPanel];   // [group][row] added per unit of activation
 };
+
+// The same with the codes as bytes, for int8 activations: c + bias, unsigned, a quad of k (in the order of the activations'
+// Form) of 16 rows after the other.
+struct alignas(64) BytePanel {
+  uint8_t c[kBlockK * kPanel];       // [quad][row][4]
+  int32_t s[kBlockK / 16][kPanel];   // [group][row] S, as an instruction set wants it
+  float scale[kBlockK / 16][kPanel]; // [span][row]
+  float min[kBlockK / 16][kPanel];   // [group][row]
+  int bias;
+};
+static_assert(sizeof(BytePanel) <= sizeof(CodePanel));  // they share memory
 
 // 16 rows of up to 256 values on their way into a panel.
 struct alignas(64) Rows {
@@ -34,7 +45,7 @@ struct alignas(64) Rows {
   float df[16][kPanel];        // [span][row] float scales (ScaleKind::Float)
 };
 
-// Quantised activations: value = q * scale, |q| <= kLimit, one scale per row and 256 values.
+// Quantised activations: value = q * scale, one scale per row and 256 values.
 //
 // Rows are laid out in tiles of at most `row_tile` rows of nearly equal height; a tile's pairs are interleaved
 // ([pair][row of the tile]), so that the inner loop reads one stream.
@@ -61,9 +72,9 @@ struct Kernels {
 
   // Products with integer activations. `x` rows, `kn` values from k0 (a multiple of 32, at most 256), quantised into one
   // tile: q [kn / 2 pairs][rows], scale [rows]; when `sums`, sum [rows][kSums]: of q over groups of 16 values, then over
-  // groups of 32. A value that is not finite makes the row's scale NaN. One row alone is laid out as `direct` and
-  // `dot_packed` of this instruction set want it.
-  void (*quantise)(const float* const* x, int rows, int64_t k0, int kn, bool sums, uint32_t* q, float* scale, float* sum);
+  // groups of 32, and for bytes over groups of 64. A value that is not finite makes the row's scale NaN. One row alone is laid
+  // out as `direct`, `dot_packed` and `row8` of this instruction set want it. Bytes: q [kn / 4 quads][rows].
+  void (*quantise)(const float* const* x, int rows, int64_t k0, int kn, Form form, bool sums, uint32_t* q, float* scale, float* sum);
   // Panel of `rows` <= 16 rows (the others 0) of kn values; w: the chunk's first block of the first row. By type.
   void (*unpack[kCodeTypes])(const uint8_t* w, uint64_t row_bytes, int rows, int kn, Rows& scratch, CodePanel& panel);
   // unpack + dot for m <= 3 rows in one step; panel takes only the scales.
@@ -75,6 +86,15 @@ struct Kernels {
               int rows, bool first, float* acc);
   // The same sums as unpack + dot of kPackedQ8, straight from the packed weights. rows <= 4.
   void (*dot_packed)(const uint8_t* w, int kn, const uint32_t* q, const float* scale, const float* sum, int rows, bool first, float* acc);
+
+  // The same sums with activations of form8[type], Bytes or Strided; null where this instruction set has no such kernels (then
+  // the activations are of Form Int8). row8: one row, w as in `direct`.
+  Form form8[kCodeTypes];
+  void (*unpack8[kCodeTypes])(const uint8_t* w, uint64_t row_bytes, int rows, int kn, BytePanel& panel);
+  void (*row8[kCodeTypes])(const uint8_t* w, uint64_t row_bytes, int rows, int kn, const uint32_t* q, const float* scale, const float* sum,
+                           bool first, float* acc);
+  void (*dot8)(const BytePanel& panel, int kn, const CodeFormat& format, const uint32_t* q, const float* scale, const float* sum, int rows,
+               bool first, float* acc);
 
   // rows [16][kn] -> panel [kn][16]
   void (*transpose_panel)(const float* rows, int64_t stride, int kn, float* panel);
