@@ -22,7 +22,7 @@ class MemoryCgroup:
 
     While a process runs in it, `anonymous` and `file` follow the largest amounts seen of memory of its own and of page
     cache (which the kernel takes back when the limit is near), bytes. read_rate: bytes a second
-    that it may read from the drive of the file reads_of; 0 for no limit.
+    that it may read from the drive of the file reads_of, which must be a whole disk; 0 for no limit.
     """
 
     def __init__(self, limit: int, reads_of: Path | None = None, read_rate: int = 0) -> None:
@@ -32,10 +32,11 @@ class MemoryCgroup:
         parent = ROOT if self.v2 else ROOT / "memory"
         if not parent.is_dir():
             raise NoCgroup(f"no memory cgroups at {parent}")
-        if self.v2 and "memory" not in (parent / "cgroup.subtree_control").read_text().split():
-            raise NoCgroup(f"the memory controller is off in {parent}/cgroup.subtree_control")
+        for controller in ["memory", *(["io"] if read_rate else [])] if self.v2 else []:
+            if controller not in (parent / "cgroup.subtree_control").read_text().split():
+                raise NoCgroup(f"the {controller} controller is off in {parent}/cgroup.subtree_control")
         self.path = parent / f"strata-bench-{os.getpid()}"
-        self.blkio = ROOT / "blkio" / self.path.name if read_rate and not self.v2 else None
+        self.blkio = ROOT / "blkio" / self.path.name if reads_of and read_rate and not self.v2 else None
         try:
             self.path.mkdir()
             if reads_of and read_rate:

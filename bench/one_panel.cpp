@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   ProductScratch s;
   s.take(aligned(room, ProductScratch::floats()));
   const auto chunks = static_cast<uint64_t>(m);
-  const Quantised q = QuantisedPool(aligned(floats, chunks * Quantised::floats()), chunks).rows(k, 0, m, kBlockK, code_format(w.type)->m_group != 0);
+  const Quantised q = QuantisedPool(aligned(floats, chunks * Quantised::floats()), chunks).rows(k, 0, m, kBlockK, Form::Int16, code_format(w.type)->m_group != 0);
   std::vector<const float*> rows;
   for (int64_t r = 0; r < m; ++r) rows.push_back(x.data() + r * kBlockK);
   for (int64_t t = 0; t < q.tiling.tiles; ++t) quantise_tile(k, q, rows.data() + q.tiling.first(t), t);

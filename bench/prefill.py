@@ -106,7 +106,7 @@ def summary(report: dict[str, Any]) -> list[str]:
     """Medians, and the median of the pairs' ratios."""
     titles = f"{'':22s}{'strata':>10s}{'llama.cpp':>11s}{'ratio':>7s}{'all ratios':>16s}"
     lines = [titles + "   GB read        GB/s        major faults"]
-    floor = report["probe_gb_per_second"]
+    floor = report["throttle"] or report["probe_gb_per_second"]
     report["summary"] = {}
     for tokens, pairs in report["runs"].items():
         for part in ("prefill", "decode", "from_start"):
@@ -135,7 +135,7 @@ def summary(report: dict[str, Any]) -> list[str]:
                 text += f"   {faults[0]:7.0f} {faults[1]:7.0f}"
                 row |= {"bytes": read, "gb_per_second": speed, "major_faults": faults}
                 if floor:
-                    row["share_of_probe"] = [v / floor for v in speed]
+                    row["share_of_limit"] = [v / floor for v in speed]
             report["summary"][name] = row
             lines.append(text)
     return lines
@@ -188,10 +188,10 @@ def main() -> int:
     a.limit = a.limit or info.total_bytes * 2 // 3
     settings = {"model": a.model.name, "file_bytes": info.total_bytes, "limit": a.limit, "threads": a.threads}
     settings |= {"decode": a.decode, "ubatch": a.ubatch, "throttle": a.throttle}
-    report: dict[str, Any] = settings | {"runs": {}, "probe_gb_per_second": a.throttle or ssd.cached(a.model)}
+    report: dict[str, Any] = settings | {"runs": {}, "probe_gb_per_second": ssd.cached(a.model)}
     if a.json and a.json.exists():
         report = json.loads(a.json.read_text())
-        if any(report.get(k) != v for k, v in settings.items()):
+        if any(report.get(k, 0.0) != v for k, v in settings.items()):
             sys.exit(f"{a.json} is of another file or other settings")
     vocab = info.hparams["n_vocab"]
     for _ in range(a.repeats):
@@ -209,9 +209,9 @@ def main() -> int:
         f"{a.model.name}: {info.total_bytes / 1e9:.2f} GB, limit {a.limit / 1e9:.2f} GB, {a.threads} threads; tokens/s"
     )
     print("\n".join(summary(report)))
-    if report["probe_gb_per_second"]:
+    if a.throttle or report["probe_gb_per_second"]:
         how = "limit of the reads" if a.throttle else "probe of the drive (strata ssd)"
-        print(f"{how}: {report['probe_gb_per_second']:.2f} GB/s")
+        print(f"{how}: {a.throttle or report['probe_gb_per_second']:.2f} GB/s")
     if a.json:
         a.json.write_text(json.dumps(report, indent=1))
     if a.plot:

@@ -78,7 +78,8 @@ class Product {
     }
     const auto chunks = static_cast<uint64_t>(m * cpu::chunks_of(w_.cols));
     q_.resize(chunks * cpu::Quantised::floats() + 16);
-    const cpu::Quantised q = cpu::QuantisedPool(aligned(q_), chunks).rows(k_, 0, m, w_.cols, cpu::form_of(k_, activations == "int8", w_.type), f->m_group != 0);
+    const cpu::Form form = cpu::form_of(k_, activations == "int8", w_.type);
+    const cpu::Quantised q = cpu::QuantisedPool(aligned(q_), chunks).rows(k_, 0, m, w_.cols, form, f->m_group != 0);
     cpu::run_tasks(pool_, q.tiling.tiles, w_.cols * k_.row_tile, nullptr,
                    [&](int64_t t, int) { cpu::quantise_tile(k_, q, rows.data() + q.tiling.first(t), t); });
     cpu::product_int(k_, pool_, scratch, w_, q, nullptr, done);

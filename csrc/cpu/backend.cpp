@@ -179,10 +179,10 @@ void Backend::run(const program::Segment& segment, const program::Frame& frame, 
 }
 
 // Name of the kernel that multiplies with w.
-std::string Backend::kernel_name(const Matrix& w, bool exact) const {
+std::string Backend::kernel_name(const Matrix& w, bool exact, Form form) const {
   const char* type = w.type == kPackedQ8 ? "Q8_0 packed" : quant::type_info(w.type)->name;
-  const char* form = !integer(w) || exact ? " f32 " : form_of(k_, int8(), w.type) == Form::Int16 ? " int16 " : " int8 ";
-  return std::string(type) + form + k_.name;
+  const char* activations = !integer(w) || exact ? " f32 " : form == Form::Int16 ? " int16 " : " int8 ";
+  return std::string(type) + activations + k_.name;
 }
 
 void Backend::note(const Call& c, double seconds) {
@@ -193,7 +193,7 @@ void Backend::note(const Call& c, double seconds) {
     const Matrix& w = matrix_[id];
     bytes = static_cast<double>(w.row_bytes) * static_cast<double>(w.rows);
     macs = static_cast<double>(c.frame.rows) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
-    kernel = kernel_name(w, exact_[id] != 0);
+    kernel = kernel_name(w, exact_[id] != 0, form_of(k_, int8(), w.type));
   }
   profile_->add(program::op_name(c.op.kind), kernel, seconds, macs, bytes);
 }
@@ -207,7 +207,9 @@ void Backend::note_experts(const char* kind, const ExpertPass& pass, const std::
     bytes += matrices * static_cast<double>(w.row_bytes) * static_cast<double>(w.rows);
     macs += matrices * static_cast<double>(run.rows) * static_cast<double>(pass.hidden) * static_cast<double>(pass.width);
   }
-  profile_->add(kind, kernel_name(down ? group[0].down : group[0].gate, false), seconds, macs, bytes);
+  const ExpertRun& any = group[0];
+  const Form form = down ? form_of(k_, int8(), any.down.type) : form_of(k_, int8(), any.gate.type, any.up.type);
+  profile_->add(kind, kernel_name(down ? any.down : any.gate, false, form), seconds, macs, bytes);
 }
 
 void Backend::experts_gate_up(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel) {

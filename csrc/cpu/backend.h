@@ -99,7 +99,7 @@ class Backend {
   struct Call;     // an op being run: resolves refs to rows
   struct Segment;  // rows of one expert taken together
 
-  std::string kernel_name(const Matrix& w, bool exact) const;
+  std::string kernel_name(const Matrix& w, bool exact, Form form) const;
   void note(const Call& c, double seconds);
   void note_experts(const char* kind, const ExpertPass& pass, const std::vector<ExpertRun>& group, bool down, double seconds);
   void gate_up(const ExpertPass& pass, const std::vector<ExpertRun>& group, Cancel* cancel);

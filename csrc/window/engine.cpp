@@ -146,7 +146,7 @@ void Engine::allocate(Scope scope) {
     if (!c.dump_moe.empty()) yr_ = reinterpret_cast<float*>(next(slots * static_cast<uint64_t>(model_.hp.hidden) * sizeof(float)));
     ngram_raw_ = next(static_cast<uint64_t>(rows) * plan_.ngram_row_bytes);
   }
-  if (p > pages.data() + pages.size()) throw std::logic_error("the memory plan has too little for the buffers of " + std::string(sweep ? "a sweep" : "a chunk"));
+  if (p > pages.data() + pages.size()) throw std::logic_error("the memory plan has too little for its sweep or chunk buffers");
 }
 
 std::vector<std::string> Engine::warnings() const {

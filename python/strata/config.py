@@ -73,9 +73,10 @@ class Config:
     activations: Literal["auto", "int16", "int8", "f32"] = _knob(
         "auto",
         "Number format of activations in products with quantised weights. int16 rounds each to 15 bits, one scale for "
-        "256 values; int8 rounds to 8 bits in products with Q2_0, Q4_0, Q4_K, Q8_0 and IQ4_NL, which is faster and 129 "
-        "times coarser; f32 keeps float32; auto is int16. Changes speed and digits of the logits (docs/exactness.md); "
-        "never which weights are used.",
+        "256 values; int8 rounds to 8 bits, 129 times coarser, in products with Q2_0, Q4_0, Q4_K, Q8_0 and IQ4_NL "
+        "(gate and up only when both are of these types): faster prefills where the processor has AVX-512 with VNNI, "
+        "little or no gain elsewhere; f32 keeps float32; auto is int16. Changes speed and digits of the logits "
+        "(docs/exactness.md); never which weights are used.",
     )
     kv_type: Literal["auto", "f16", "f32"] = _knob(
         "auto",
@@ -118,8 +119,8 @@ class Config:
     )
     io_threads: int = _knob(
         0,
-        "Threads that read experts from the drive; 0 = automatic, as many as `strata ssd` found to get its full speed, "
-        "4 when it was not measured. Changes speed; never the bits of a result.",
+        "Threads that read experts from the drive; 0 = automatic: as many as `strata ssd` found to get its full speed "
+        "and at least 4, or 4 when it was not measured. Changes speed; never the bits of a result.",
         high=256,
         unit="threads",
     )

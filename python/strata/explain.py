@@ -87,7 +87,10 @@ class Explanation:
             return "more or faster processor cores; the drive and the arena are not what limits it."
         if self.drive_share > 0.9:
             return "read less: a longer prompt_sweep, or a larger arena (arena_gb); or a faster drive."
-        return "reads that start earlier: prompt_pred = 1, more io_threads, an arena of two layers' experts or more."
+        return (
+            "reads that start earlier: prompt_pred = 1, as many io_threads as strata ssd finds, an arena of two "
+            "layers' experts or more."
+        )
 
     def to_json(self) -> dict[str, Any]:
         """For --json."""

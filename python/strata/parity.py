@@ -29,6 +29,7 @@ from strata import _core
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
+INT8_TYPES = ("Q2_0", "Q4_0", "Q4_K", "Q8_0", "IQ4_NL")  # takes_int8 in csrc/cpu/isa/formats.h
 EPS = float(np.finfo(np.float32).eps)
 # Runs a file without its folder on the path, where `inspect.py` would hide the standard library's.
 BY_PATH = "import runpy, sys; del sys.path[0]; runpy.run_path(sys.argv[1], run_name='__main__')"
@@ -440,7 +441,7 @@ def _product(type_name: str) -> Callable[[], Iterator[Case]]:
 
     Against float64 on the decoded weights. Bounds: float32, a chain of k fused multiply-adds, k eps sum |w x|; integer
     activations add half a step of the activations' scale, sum |w| max |x of 256 values| / (2 16383); int8 ones
-    a step of / 127.
+    / (2 127), with types that take them.
     """
 
     def cases() -> Iterator[Case]:
@@ -455,7 +456,7 @@ def _product(type_name: str) -> Callable[[], Iterator[Case]]:
             bound = (cols + 8) * EPS * (np.abs(x) @ np.abs(w).T) + 1e-30
             chunks = [slice(at, at + 256) for at in range(0, cols, 256)]
             step = sum(np.abs(x[:, c]).max(1)[:, None] * np.abs(w[:, c]).sum(1)[None] for c in chunks) / (2 * 16383)
-            steps = {"f32": 0.0, "auto": 1.0, "int8": 16383 / 127}
+            steps = {"f32": 0.0, "auto": 1.0, "int8": 16383 / 127 if type_name in INT8_TYPES else 1.0}
             for activations, size in steps.items():
                 limit = bound + size * step
 

@@ -37,7 +37,7 @@ SCRATCH_SECONDS = 2.0
 F_NOCACHE = 48  # macOS; Python has no name for it
 LEAST_READERS = 4
 FULL_SPEED = 0.97  # of the best
-VERSION = 1
+VERSION = 2  # 2: thread counts in turns
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def probe(
         raise InputError("a probe needs a size, seconds and thread counts above 0.")
     size = -(-size // BLOCK) * BLOCK
     if not Path(path).is_file() and Path(path).exists():  # opening a pipe would wait for whoever writes into it
-        raise InputError(f"{os.fspath(path)} is neither a file nor a folder.")
+        raise InputError(f"{os.fspath(path)} is no file.")
     fd, bypassed = open_direct(path)
     try:
         file_bytes = os.fstat(fd).st_size

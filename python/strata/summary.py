@@ -15,7 +15,6 @@ SHORT = 0.5  # seconds: no setting matters then
 SMALL_WAIT = 0.1  # of the time: below it the drive did not hold up the computation
 BUSY = 0.6  # of the readers' time, or of the drive's probed speed: above it the drive had enough to do
 MANY_MISSED = 0.2  # of the lookups
-MANY_READERS = 8  # past this a deeper queue gained nothing (docs/learned.md)
 
 Bound = Literal["compute", "drive", "waiting"]
 
@@ -102,6 +101,7 @@ def summarize(
             cores or _core.allowed_cpus(),
             _core.cpu_isas() if isas is None else isas,
             experts_of_layer,
+            probed=drive_gb_s is not None,
         ),
         plan_bytes=sum(count for _, count in plan),
         peak_bytes=peak_bytes(),
@@ -116,6 +116,7 @@ def _hint(
     cores: int,
     isas: Sequence[str],
     experts_of_layer: int,
+    probed: bool,
 ) -> str:
     """The first rule that fits; they stand in the order of what they usually gain."""
     if stats["stream_fake"]:
@@ -139,8 +140,8 @@ def _hint(
             f"prompt_sweep={stats['tokens']} would read each expert once, not once in each of {stats['sweeps']} "
             "sweeps, when memory has room for it (strata plan)"
         )
-    if bound == "waiting" and effective["io_threads"] < MANY_READERS:
-        return f"io_threads={MANY_READERS} would ask more of the drive; now {effective['io_threads']}"
+    if bound == "waiting" and not probed:
+        return f"strata ssd FILE finds how many readers the drive wants (io_threads, now {effective['io_threads']})"
     if effective["arena_slots"] < 2 * experts_of_layer and stats["missed"] > MANY_MISSED * stats["lookups"]:
         return (
             f"a larger arena_gb, now {effective['arena_gb']:.3g}: reads run ahead when two layers' experts fit, "

@@ -28,7 +28,7 @@ def report():
         {"strata": side(2, 1, 5, 2e9), "llama.cpp": side(4, 2, 5, 4e9)},
         {"strata": side(4, 2, 4, 2e9), "llama.cpp": side(20, 1, 20, 4e9)},
     ]
-    settings = {"file_bytes": 3e9, "limit": 2e9, "threads": 2, "probe_gb_per_second": 4.0}
+    settings = {"file_bytes": 3e9, "limit": 2e9, "threads": 2, "throttle": 0.0, "probe_gb_per_second": 4.0}
     return settings | {"runs": {"100": pairs}}
 
 
@@ -40,7 +40,7 @@ def test_summary():
     row = found["prefill 100"]
     assert (row["strata"], row["llama.cpp"], row["ratio"], row["all"]) == (50, 25, 4, [2, 4, 5])
     assert row["bytes"] == [2e9, 4e9] and row["gb_per_second"] == [1, 1]
-    assert row["share_of_probe"] == [0.25, 0.25] and row["major_faults"] == [7, 7]
+    assert row["share_of_limit"] == [0.25, 0.25] and row["major_faults"] == [7, 7]
     assert found["decode after 100"]["ratio"] == 1 and found["decode after 100"]["all"] == [0.5, 1, 2]
     # From the start: 25, 20, 25 against 12.5, 20, 5.
     assert found["from start 100"]["ratio"] == 2 and found["from start 100"]["strata"] == 25

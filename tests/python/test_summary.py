@@ -81,10 +81,10 @@ COMPUTE = {"exposed_seconds": 0.0, "table_wait_seconds": 0.0}
         ({"prompt_pred": -1, "seconds": 0.4}, None),
         ({"ple_async": False, "exposed_seconds": 0.5, "table_wait_seconds": 3.0}, "ple_async=on"),
         ({"sweeps": 3}, "prompt_sweep=1000 would read each expert once, not once in each of 3 sweeps"),
-        ({}, "io_threads=8"),
-        ({"io_threads": 8, "arena_slots": 900, "missed": 300}, "1024 and not 900"),
-        ({"io_threads": 8, "missed": 300}, None),
-        ({"io_threads": 8, "arena_slots": 900}, None),
+        ({}, "strata ssd FILE finds"),
+        ({"drive": 10.0, "arena_slots": 900, "missed": 300}, "1024 and not 900"),
+        ({"drive": 10.0, "missed": 300}, None),
+        ({"drive": 10.0, "arena_slots": 900}, None),
     ],
 )
 def test_hint(changes, says):

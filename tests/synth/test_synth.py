@@ -53,6 +53,22 @@ def same(got, want):
     assert np.abs(got - want).max() <= 2e-4 * np.abs(want).max()
 
 
+def test_int8_where_gate_and_up_differ(tmp_path):
+    """They share activations, in a form that kernels of both types can read: on every instruction set, for one row and many."""
+    pairs = ("Q2_0 Q4_K", "Q4_K Q8_0", "IQ2_XS Q2_0", "IQ4_NL Q4_0", "Q8_0 Q2_0")
+    at = tuple("{}:gate={},up={}".format(i, *pair.split()) for i, pair in enumerate(pairs))
+    path, ids = tmp_path / "m.gguf", np.arange(7, 47, dtype=np.int32)
+    make(path, types_at=at)
+    want, _ = prefill(path, ids, activations="int8", isa="portable")
+    for isa in _core.cpu_isas():
+        for chunk in (1, 3, 40):
+            got, _ = prefill(path, ids, activations="int8", isa=isa, prompt_chunk=chunk, threads=2)
+            assert got.tobytes() == want.tobytes(), (isa, chunk)
+    exact, _ = prefill(path, ids, activations="f32")
+    error = np.abs(want - exact).max(1) / np.abs(exact).max(1)
+    assert 0 < np.median(error) < 0.05  # a step is 1 / 254 of the largest
+
+
 @pytest.mark.parametrize("wishes", [{}, MIXED], ids=["usual", "mixed"])
 def test_demo_shapes(wishes, tmp_path, monkeypatch):
     path = tmp_path / "m.gguf"

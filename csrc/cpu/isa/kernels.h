@@ -18,6 +18,7 @@ inline constexpr int kStrip = 32;    // columns of a delta-net state run togethe
 
 // 16 weight rows x 256 values as integers in the first-level cache, with their float scales. Four neighbouring k are split
 // into the pairs (k0, k2), (k1, k3), which is what widening bytes in place gives; activations stand in the same order.
+// What is in `w` is between `unpack` and `dot` of one instruction set: kernels with products of bytes keep bytes and S there.
 struct alignas(64) CodePanel {
   int16_t w[kBlockK * kPanel];       // [pair of k][row][2], S folded in
   float scale[kBlockK / 16][kPanel]; // [span][row]
@@ -77,7 +78,7 @@ struct Kernels {
   void (*quantise)(const float* const* x, int rows, int64_t k0, int kn, Form form, bool sums, uint32_t* q, float* scale, float* sum);
   // Panel of `rows` <= 16 rows (the others 0) of kn values; w: the chunk's first block of the first row. By type.
   void (*unpack[kCodeTypes])(const uint8_t* w, uint64_t row_bytes, int rows, int kn, Rows& scratch, CodePanel& panel);
-  // unpack + dot for m <= 3 rows in one step; panel takes only the scales.
+  // unpack + dot for m <= 3 rows in one step; panel takes what of the weights is needed more than once.
   void (*direct[kCodeTypes])(const uint8_t* w, uint64_t row_bytes, int rows, int kn, Rows& scratch, CodePanel& panel, const uint32_t* q,
                              const float* scale, const float* sum, int m, bool first, float* acc);
   // acc[r][j] = fma(t, scale[r], acc[r][j]) (first: from zero), where t adds in rising k, each with one fma,
@@ -144,7 +145,8 @@ struct Kernels {
   int step_columns;
 };
 
-// "auto", "portable", "avx2", "avx512", "avx512vnni" (with VBMI), "neon", "neon_dotprod", "neon_i8mm". Throws ConfigError for a name this machine cannot run.
+// "auto", "portable", "avx2", "avx512", "avx512vnni" (with VBMI), "neon", "neon_dotprod", "neon_i8mm". Throws ConfigError for a
+// name this machine cannot run.
 const Kernels& select_kernels(const char* isa);
 // Those this machine can run, plainest first.
 std::vector<const char*> isa_names();
