@@ -260,12 +260,13 @@ def test_the_command(file, capsys, direct, monkeypatch, cache_folder):
     assert code == 0 and [r["threads"] for r in report["rates"]] == [1, 2, 4, 8, 16, 32]
     assert report["best"]["gb_per_second"] == max(r["gb_per_second"] for r in report["rates"]) == ssd.cached(file)
     assert report["kept"] == str(next(cache_folder.iterdir())) and report["path"] == str(file)
+    assert report["io_threads"] == ssd.readers(file)
 
     before = ssd.cached(file)
     code, out, _ = run(capsys, file, "--threads", "2,5", "--seconds", "0.1", "--size", "4k")
     assert code == 0 and "best: " in out and "0.00 MB" in out
     assert [line.split()[0] for line in out.splitlines()[2:4]] == ["2", "5"]
-    assert ssd.cached(file) == before  # not the usual probe
+    assert ssd.cached(file) == before and "io_threads" not in out  # not the usual probe
     assert run(capsys, file, "--threads", "0,1")[0] == 2 and run(capsys, file, "--threads", "x")[0] == 2
 
 

@@ -54,7 +54,7 @@ def same(got, want):
 
 
 def test_int8_where_gate_and_up_differ(tmp_path):
-    """They share activations, in a form that kernels of both types can read: on every instruction set, for one row and many."""
+    """They share activations, in a form that kernels of both types can read: all instruction sets, one row and many."""
     pairs = ("Q2_0 Q4_K", "Q4_K Q8_0", "IQ2_XS Q2_0", "IQ4_NL Q4_0", "Q8_0 Q2_0")
     at = tuple("{}:gate={},up={}".format(i, *pair.split()) for i, pair in enumerate(pairs))
     path, ids = tmp_path / "m.gguf", np.arange(7, 47, dtype=np.int32)
