@@ -182,8 +182,8 @@ def main() -> int:
     ap.add_argument("--json", type=Path)
     ap.add_argument("--plot", type=Path)
     a = ap.parse_args()
-    if a.decode < 1 or a.throttle < 0:
-        ap.error("--decode is 1 or more, --throttle 0 or more")
+    if a.decode < 1 or not (a.throttle == 0 or 1e-3 <= a.throttle < 1e3):
+        ap.error("--decode is 1 or more, --throttle 0.001 to 1000, or 0")
     info = inspect.inspect(a.model)
     a.limit = a.limit or info.total_bytes * 2 // 3
     settings = {"model": a.model.name, "file_bytes": info.total_bytes, "limit": a.limit, "threads": a.threads}

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -68,7 +69,11 @@ int allowed_cpus() {
 }
 
 ThreadPool::ThreadPool(int threads) : crowded_(threads > allowed_cpus()) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  workers_.reserve(static_cast<size_t>(std::max(0, threads - 1)));
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  } catch (const std::exception&) {  // the system gives no more threads, or no memory for them: the work is done by fewer
+  }
 }
 
 ThreadPool::~ThreadPool() {

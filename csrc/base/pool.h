@@ -20,7 +20,7 @@ int allowed_cpus();
 
 class ThreadPool {
  public:
-  // `threads` in all, the caller's included; at least 1.
+  // `threads` in all, the caller's included; at least 1. Fewer where the system does not give as many: see size().
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 namespace strata::stream {
@@ -52,7 +53,13 @@ Stream::Stream(Source& source, const ExpertTable& table, const ArenaPlan& plan, 
     fill_fake();
     return;
   }
-  for (int i = 0; i < std::max(1, config.io_threads); ++i) readers_.emplace_back([this, i] { read_loop(i + 1); });
+  const int readers = std::max(1, config.io_threads);
+  readers_.reserve(static_cast<size_t>(readers));
+  try {
+    for (int i = 0; i < readers; ++i) readers_.emplace_back([this, i] { read_loop(i + 1); });
+  } catch (const std::exception& e) {  // the system gives no more: those that started do
+    if (readers_.empty()) throw ConfigError("io_threads", std::to_string(readers), std::string("what the system gives, which is none (") + e.what() + ")");
+  }
 }
 
 // Experts to compute with instead of those that would be read: from each layer so many that they come from memory, as read

@@ -128,6 +128,7 @@ class Stream {
   Counters counters() const;
   std::vector<double> exposed_by_layer() const;
   int slots() const { return arena_.total(); }
+  int readers() const { return static_cast<int>(readers_.size()); }
   bool fake() const { return config_.fake; }
 
  private:
@@ -190,7 +191,7 @@ class Stream {
   std::vector<double> exposed_;     // [layer] seconds
   uint64_t random_ = 0x9E3779B97F4A7C15ULL;
   bool stop_ = false;
-  std::vector<std::thread> readers_;
+  std::vector<std::thread> readers_;  // fewer than asked for where the system gives no more
 };
 
 }  // namespace strata::stream

@@ -157,6 +157,11 @@ std::vector<std::string> Engine::warnings() const {
   if (slots < token && !stream_->fake())
     all.push_back("the arena holds " + std::to_string(slots) + " experts, one token uses " + std::to_string(token) +
                   ": every token reads most of its experts again; more memory (arena_gb, ram_gb) helps decoding most");
+  const auto fewer = [&](const char* knob, int asked, int got) {
+    if (got < asked) all.push_back(std::string(knob) + " = " + std::to_string(asked) + ", but the system gives no more than " + std::to_string(got));
+  };
+  fewer("threads", plan_.config.threads, backend_->threads());
+  if (!stream_->fake()) fewer("io_threads", plan_.config.io_threads, stream_->readers());
   if (stream_->fake()) all.push_back("STREAM_FAKE: no expert is read; times are real, every result is meaningless");
   return all;
 }

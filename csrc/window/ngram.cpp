@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
+#include <exception>
 #include <utility>
 
 namespace strata::window {
@@ -57,14 +58,21 @@ void NgramGather::start(const std::vector<int64_t>& rows, std::byte* raw) {
   raw_ = raw;
   cut();
   const size_t threads = std::min(kThreads, (pieces_.size() + kLeastPieces - 1) / kLeastPieces);
+  threads_.reserve(threads);
   running_ = threads;
-  for (size_t i = 0; i < threads; ++i)
-    threads_.emplace_back([this] {
-      read_pieces();
-      const std::lock_guard<std::mutex> lock(mutex_);
-      --running_;
-      ended_.notify_all();
-    });
+  try {
+    while (threads_.size() < threads)
+      threads_.emplace_back([this] {
+        read_pieces();
+        const std::lock_guard<std::mutex> lock(mutex_);
+        --running_;
+        ended_.notify_all();
+      });
+  } catch (const std::exception&) {  // the system gives no more threads: those that started do, or this one
+    const std::lock_guard<std::mutex> lock(mutex_);
+    running_ -= threads - threads_.size();
+  }
+  if (threads_.empty()) read_pieces();
 }
 
 void NgramGather::join(Cancel& cancel) {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import tempfile
 import zipfile
 import zlib
@@ -26,6 +28,15 @@ DAMAGED = (
     zlib.error,
 )
 """What reading a file of arrays (npz) that anything may have happened to can raise, besides OSError."""
+
+
+def open_file(file: Path) -> BinaryIO:
+    """A file to read. A pipe or a device is refused, not waited for. Raises OSError."""
+    handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "is no file", str(file))
+    return os.fdopen(handle, "rb")
 
 
 def folder() -> Path:

@@ -131,6 +131,8 @@ def write(
     every few MB. Raises DiskSpaceError, before anything is written where the file system says how much is free.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no file, and is not replaced by one.")
     head = header(metadata, tensors)
     head += bytes(-len(head) % ALIGNMENT)
     total = len(head) + data_bytes(tensors)

@@ -39,9 +39,13 @@ def fingerprint(model: Path) -> str:
 
 
 def check(file: Path) -> None:
-    """Raises ConfigError when `write` would replace something else: a file with bytes in it that is no zip."""
-    with contextlib.suppress(OSError), file.open("rb") as opened:
-        if opened.read(2) not in (b"", b"PK"):
+    """Raises ConfigError when `write` would replace something else: no file, or one with bytes in it that is no zip."""
+    with contextlib.suppress(OSError):
+        other = not file.is_file() and file.exists()
+        if not other:
+            with cache.open_file(file) as opened:
+                other = opened.read(2) not in (b"", b"PK")
+        if other:
             error = ConfigError(f"popularity = {str(file)!r}: this file holds something else and is left alone.")
             error.knob, error.value, error.allowed = "popularity", str(file), "auto, off or a file of its own"
             raise error
@@ -50,7 +54,7 @@ def check(file: Path) -> None:
 def read(file: Path, shape: tuple[int, int]) -> NDArray[np.float64] | None:
     """Shares [layers, experts], each in 0 to 1; None when the file is missing, damaged, or of another shape."""
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as data:
+        with cache.open_file(file) as opened, np.load(opened, allow_pickle=False) as data:
             if int(data["version"]) != VERSION:
                 return None
             shares = np.asarray(data["shares"], np.float64)

@@ -37,6 +37,7 @@ SCRATCH_SECONDS = 2.0
 F_NOCACHE = 48  # macOS; Python has no name for it
 LEAST_READERS = 4
 FULL_SPEED = 0.97  # of the best
+MOST_KEPT = 1 << 16  # bytes of a kept result
 VERSION = 2  # 2: thread counts in turns
 
 
@@ -108,7 +109,8 @@ def probe(
 
     seconds: of all of it, in rounds through the thread counts. progress is called when one is done. The file is only
     read, and should be larger than what its drive caches. Raises InputError when the file is smaller than one read
-    or is no file, OSError when it cannot be read.
+    or is no file, StrataError for more threads than the system
+    gives, OSError when it cannot be read.
     """
     if size < 1 or seconds <= 0 or not threads or min(threads) < 1:
         raise InputError("a probe needs a size, seconds and thread counts above 0.")
@@ -200,24 +202,22 @@ def _measure(fd: int, size: int, threads: int, seconds: float, walk: Iterator[An
 
     def work() -> None:
         mine: list[float] = []
-        with mmap.mmap(-1, size) as buffer:
-            target = [buffer]
-            while not stop.is_set():
-                with lock:
-                    place = int(next(walk))
-                began = clock()
-                try:
+        try:
+            with mmap.mmap(-1, size) as buffer:
+                target = [buffer]
+                while not stop.is_set():
+                    with lock:
+                        place = int(next(walk))
+                    began = clock()
                     got = os.preadv(fd, target, place * size)
-                except OSError as e:
-                    failures.append(e)
-                    stop.set()
-                    break
-                mine.append(clock() - began)
-                if got != size:
-                    failures.append(OSError(f"a read at {place * size} gave {got} of {size} bytes"))
-                    stop.set()
-                elif clock() >= end:
-                    break
+                    mine.append(clock() - began)
+                    if got != size:
+                        raise OSError(f"a read at {place * size} gave {got} of {size} bytes")
+                    if clock() >= end:
+                        break
+        except OSError as e:
+            failures.append(e)
+            stop.set()
         with lock:
             latencies.extend(mine)
 
@@ -229,6 +229,8 @@ def _measure(fd: int, size: int, threads: int, seconds: float, walk: Iterator[An
             w.start()
         for w in workers:
             w.join()
+    except RuntimeError as e:
+        raise StrataError(f"the system gives no {threads} threads to read with ({e}).") from None
     finally:
         stop.set()  # Ctrl-C: nobody begins another read
         for w in workers:
@@ -281,12 +283,13 @@ def _kept(path: PathLike) -> tuple[float, list[tuple[int, float]]] | None:
     """
     try:
         name, volume = _volume(path)
-        content: Any = json.loads((folder() / name).read_bytes())
+        with cache.open_file(folder() / name) as file:
+            content: Any = json.loads(file.read(MOST_KEPT))
         speed = float(content["gb_per_second"])
         rates = [(int(r["threads"]), float(r["bytes"]) / float(r["seconds"])) for r in content["rates"]]
         believed = content["version"] == VERSION and content["volume"] == volume and 0 < speed < 1e6
-        believed = believed and all(0 < threads <= 256 and 0 < rate < 1e15 for threads, rate in rates)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, ZeroDivisionError):
+        believed = believed and all(0 < threads <= max(THREADS) and 0 < rate < 1e15 for threads, rate in rates)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, ZeroDivisionError, MemoryError):
         return None
     return (speed, rates) if believed and rates else None
 

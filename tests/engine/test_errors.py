@@ -1,11 +1,14 @@
 """What the core refuses, and what is left after an interruption: nothing that the next call would notice."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -243,3 +246,29 @@ def test_ctrl_c_at_the_command_line(tmp_path):
 def test_an_error_closes_what_the_call_opened():
     with pytest.raises(LookupError):
         strata.prefill(path_of("tiny-f32"), [1, 2, 3], progress=lambda p: {}["nothing"])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="takes the address space from /proc")
+@pytest.mark.skipif(
+    "asan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer reserves address space by the terabyte"
+)
+def test_fewer_threads_than_asked_for():
+    """A system that gives no more threads: those it gave do the work, and a warning says so."""
+
+    def child(*numbers):
+        command = [
+            sys.executable,
+            Path(__file__).with_name("few_threads_child.py"),
+            path_of("tiny-f16"),
+            *map(str, numbers),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    free = child(2, 2, 0)
+    assert free["warnings"] == []
+    tight = child(400, 200, 150 * 10**6)
+    assert tight["logits"] == free["logits"] and tight["product"] in (free["product"], "no memory")
+    (warning,) = tight["warnings"]
+    assert re.fullmatch(r"io_threads = 200, but the system gives no more than \d+", warning)

@@ -143,6 +143,19 @@ def test_another_file_is_not_replaced(demo, tmp_path):
     assert model.read_bytes() == demo.read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_no_file_is_not_replaced(demo, tmp_path, kind):
+    """Nor waited for: a pipe that nobody writes into."""
+    place = tmp_path / kind
+    os.mkfifo(place) if kind == "pipe" else place.mkdir()
+    with pytest.raises(ConfigError, match="something else"):
+        strata.load(demo, popularity=place)
+    kept = popularity.folder() / f"{popularity.fingerprint(demo)}.npz"
+    kept.parent.mkdir(parents=True)
+    os.mkfifo(kept)
+    assert popularity.read(kept, SHAPE) is None
+
+
 def test_loading_alone_keeps_nothing(demo):
     strata.load(demo, **SMALL).close()
     assert kept() == []

@@ -225,6 +225,47 @@ def test_a_damaged_result_does_not_count(file, damage):
     assert ssd.cached(file) is None and ssd.readers(file) is None
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder", "huge"])
+def test_what_is_no_result_is_not_waited_for(file, kind):
+    path = kept(file)
+    path.unlink()
+    if kind == "huge":
+        with path.open("wb") as out:
+            out.truncate(1 << 40)
+    else:
+        os.mkfifo(path) if kind == "pipe" else path.mkdir()
+    assert ssd.cached(file) is None and ssd.readers(file) is None
+
+
+def test_what_the_system_does_not_give(file, monkeypatch, direct):
+    """No memory for a thread's buffer, and no further thread: an error, not figures of fewer threads."""
+    real, asked = mmap.mmap, []
+
+    def buffers(fd, size):
+        asked.append(size)
+        if len(asked) == 4:  # the first one is the trial of direct reads
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return real(fd, size)
+
+    monkeypatch.setattr(ssd.mmap, "mmap", buffers)
+    with pytest.raises(OSError, match="allocate memory"):
+        ssd.probe(file, size=SIZE, threads=[4], seconds=0.1)
+    monkeypatch.setattr(ssd.mmap, "mmap", real)
+
+    class Third(threading.Thread):
+        started = 0
+
+        def start(self):
+            Third.started += 1
+            if Third.started == 3:
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    monkeypatch.setattr(ssd.threading, "Thread", Third)
+    with pytest.raises(StrataError, match="no 4 threads"):
+        ssd.probe(file, size=SIZE, threads=[4], seconds=60)
+
+
 @pytest.mark.parametrize(
     ("speeds", "want"),
     [

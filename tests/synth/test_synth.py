@@ -53,6 +53,15 @@ def same(got, want):
     assert np.abs(got - want).max() <= 2e-4 * np.abs(want).max()
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):
+        with pytest.raises(InputError, match="is no file"):
+            make(tmp_path / name)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "pipe"]
+
+
 def test_int8_where_gate_and_up_differ(tmp_path):
     """They share activations, in a form that kernels of both types can read: all instruction sets, one row and many."""
     pairs = ("Q2_0 Q4_K", "Q4_K Q8_0", "IQ2_XS Q2_0", "IQ4_NL Q4_0", "Q8_0 Q2_0")

@@ -82,7 +82,8 @@ def make_report(model: str, config: Config) -> dict[str, Any]:
 def _source(config: Config, name: str, value: Any) -> str:
     """Where a value in force came from: who set the knob, or "automatic" when nobody did and the plan chose it."""
     source = config.sources[name]
-    return "automatic" if source == "default" and getattr(config, name) != value else source
+    chosen = getattr(config, name)
+    return "automatic" if chosen != value and chosen == KNOBS[name].default else source
 
 
 def _show(report: dict[str, Any], console: Console) -> None:
