@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <numeric>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 namespace strata::window {
