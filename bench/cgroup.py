@@ -13,6 +13,17 @@ from pathlib import Path
 ROOT = Path("/sys/fs/cgroup")
 
 
+def device_of(file: Path | str) -> str:
+    """Numbers of the drive of a file, as control groups name it."""
+    device = os.stat(file).st_dev
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
+def throttle_reads(blkio: Path, file: Path | str, rate: int) -> None:
+    """Bytes a second that the processes of a version 1 blkio group may read from the drive of a file; 0: no limit."""
+    (blkio / "blkio.throttle.read_bps_device").write_text(f"{device_of(file)} {rate}")
+
+
 class NoCgroup(Exception):
     """This machine or user cannot have one; the message says why."""
 
@@ -40,13 +51,11 @@ class MemoryCgroup:
         try:
             self.path.mkdir()
             if reads_of and read_rate:
-                device = os.stat(reads_of).st_dev
-                node = f"{os.major(device)}:{os.minor(device)}"
                 if self.blkio:
                     self.blkio.mkdir()
-                    (self.blkio / "blkio.throttle.read_bps_device").write_text(f"{node} {read_rate}")
+                    throttle_reads(self.blkio, reads_of, read_rate)
                 else:
-                    (self.path / "io.max").write_text(f"{node} rbps={read_rate}")
+                    (self.path / "io.max").write_text(f"{device_of(reads_of)} rbps={read_rate}")
             self._write("memory.max" if self.v2 else "memory.limit_in_bytes", limit)
             # No way out into swap, where there is any.
             with contextlib.suppress(OSError):

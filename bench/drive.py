@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cgroup import throttle_reads
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 
@@ -71,15 +72,13 @@ def worker(path: str, knobs: dict[str, Any]) -> None:
     import strata
 
     cgroup = BLKIO / f"strata-drive-{os.getpid()}"
-    device = os.stat(path).st_dev
-    node = f"{os.major(device)}:{os.minor(device)}"
 
     def throttle(rate: int) -> None:  # 0: none
         if rate and not cgroup.exists():
             cgroup.mkdir()
             (cgroup / "cgroup.procs").write_text(str(os.getpid()))
         if cgroup.exists():
-            (cgroup / "blkio.throttle.read_bps_device").write_text(f"{node} {rate}")
+            throttle_reads(cgroup, path, rate)
 
     model = strata.load(path, popularity="off", **knobs)
     print(json.dumps({"plan": sum(b for _, b in model.plan), "effective": model.effective}), flush=True)

@@ -11,8 +11,7 @@
 namespace strata {
 
 // Pieces of one region begin at cache lines.
-inline constexpr uint64_t kCacheLine = 64;
-inline constexpr uint64_t aligned(uint64_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
+inline constexpr uint64_t aligned(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Zeroed, page-aligned memory straight from the operating system, so that unused parts of a buffer cost (nearly) nothing and
 // what is freed goes back at once.

@@ -149,7 +149,7 @@ py::object path_or_none(const std::string& path) {
 
 py::dict config_dict(const EngineConfig& c) {
   py::dict d;
-  d["activations"] = c.activations == "f32" || c.backend == "reference" ? "f32" : c.activations == "int8" ? "int8" : "int16";
+  d["activations"] = c.activations;
   d["kv_type"] = c.kv_type;
   d["backend"] = c.backend;
   d["isa"] = c.isa;

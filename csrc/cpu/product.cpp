@@ -84,52 +84,42 @@ void panel_int(const Kernels& k, const Matrix& w, int64_t row, const Quantised& 
   const bool packed = w.type == kPackedQ8;
   const auto* data = reinterpret_cast<const uint8_t*>(w.data) + static_cast<uint64_t>(row) * w.row_bytes;
   const int rows = static_cast<int>(std::min<int64_t>(kPanel, w.rows - row));
-  const bool few = !packed && x.tiling.rows <= 3;
-  const bool direct = packed && x.tiling.rows <= std::min(4, k.row_tile);
+  const int64_t m = x.tiling.rows;
+  const bool few = m <= (x.bytes() ? 1 : packed ? std::min(4, k.row_tile) : 3);  // without a panel
   auto& bytes = *reinterpret_cast<BytePanel*>(s.codes);
   const int64_t chunks = chunks_of(w.cols);
   for (int64_t k0 = 0, c = 0; k0 < w.cols; k0 += kBlockK, ++c) {
     const int kn = static_cast<int>(std::min<int64_t>(kBlockK, w.cols - k0));
     const uint64_t chunk = static_cast<uint64_t>(kBlockK / f.block * f.bytes) * (packed ? kPanel : 1);
     const uint8_t* from = data + chunk * static_cast<uint64_t>(c);
-    if (x.bytes() && x.tiling.rows == 1) {
-      next.part(c, chunks);
-      const int64_t at = x.at(c, 0);
-      k.row8[w.type](from, w.row_bytes, rows, kn, x.q_at(at), x.scale + at, x.sum + at * kSums, c == 0, s.acc);
-      continue;
-    }
-    if (x.bytes()) {
-      k.unpack8[w.type](from, w.row_bytes, rows, kn, bytes);
-      float* acc = s.acc;
-      for (int64_t t = tile0; t < tile1; ++t) {
-        next.part(c * (tile1 - tile0) + t - tile0, chunks * (tile1 - tile0));
-        const int64_t at = x.at(c, x.tiling.first(t));
-        const int h = x.tiling.height(t);
-        k.dot8(bytes, kn, f, x.q_at(at), x.scale + at, x.sum + at * kSums, h, c == 0, acc);
-        acc += h * kPanel;
-      }
-      continue;
-    }
-    if (direct) {
-      next.part(c, chunks);
-      const int64_t at = x.at(c, 0);
-      k.dot_packed(from, kn, x.q_at(at), x.scale + at, x.sum + at * kSums, static_cast<int>(x.tiling.rows), c == 0, s.acc);
-      continue;
-    }
     if (few) {
-      const int64_t at = x.at(c, 0);
       next.part(c, chunks);
-      k.direct[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes, x.q_at(at), x.scale + at, x.sum + at * kSums,
-                       static_cast<int>(x.tiling.rows), c == 0, s.acc);
+      const int64_t at = x.at(c, 0);
+      const uint32_t* q = x.q_at(at);
+      const float *scale = x.scale + at, *sum = x.sum + at * kSums;
+      if (x.bytes())
+        k.row8[w.type](from, w.row_bytes, rows, kn, q, scale, sum, c == 0, s.acc);
+      else if (packed)
+        k.dot_packed(from, kn, q, scale, sum, static_cast<int>(m), c == 0, s.acc);
+      else
+        k.direct[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes, q, scale, sum, static_cast<int>(m), c == 0, s.acc);
       continue;
     }
-    k.unpack[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes);
+    if (x.bytes())
+      k.unpack8[w.type](from, w.row_bytes, rows, kn, bytes);
+    else
+      k.unpack[w.type](from, w.row_bytes, rows, kn, *s.code_rows, *s.codes);
     float* acc = s.acc;
     for (int64_t t = tile0; t < tile1; ++t) {
       next.part(c * (tile1 - tile0) + t - tile0, chunks * (tile1 - tile0));
       const int64_t at = x.at(c, x.tiling.first(t));
       const int h = x.tiling.height(t);
-      k.dot(*s.codes, kn, f.span, f.m_group, x.q_at(at), x.scale + at, x.sum + at * kSums, h, c == 0, acc);
+      const uint32_t* q = x.q_at(at);
+      const float *scale = x.scale + at, *sum = x.sum + at * kSums;
+      if (x.bytes())
+        k.dot8(bytes, kn, f, q, scale, sum, h, c == 0, acc);
+      else
+        k.dot(*s.codes, kn, f.span, f.m_group, q, scale, sum, h, c == 0, acc);
       acc += h * kPanel;
     }
   }

@@ -56,7 +56,7 @@ enum class Guess : int {
 };
 
 struct StreamConfig {
-  int io_threads = 4;
+  int io_threads = 1;
   Guess guess = Guess::Router;
   int guess_min = 1;    // tokens that must be predicted for an expert
   bool fake = false;    // every expert counts as present; the bytes are those of some, read at the start

@@ -161,8 +161,10 @@ std::vector<std::string> Engine::warnings() const {
     if (got < asked) all.push_back(std::string(knob) + " = " + std::to_string(asked) + ", but the system gives no more than " + std::to_string(got));
   };
   fewer("threads", plan_.config.threads, backend_->threads());
-  if (!stream_->fake()) fewer("io_threads", plan_.config.io_threads, stream_->readers());
-  if (stream_->fake()) all.push_back("STREAM_FAKE: no expert is read; times are real, every result is meaningless");
+  if (stream_->fake())
+    all.push_back("STREAM_FAKE: no expert is read; times are real, every result is meaningless");
+  else
+    fewer("io_threads", plan_.config.io_threads, stream_->readers());
   return all;
 }
 

@@ -105,6 +105,8 @@ Plan make_plan(const model::Model& model, const program::Program& program, const
   if (c.threads == 0) c.threads = allowed_cpus();
   if (c.io_threads == 0) c.io_threads = 4;  // enough for the drives seen so far (docs/learned.md)
   if (c.kv_type == "auto") c.kv_type = c.activations == "f32" ? "f32" : "f16";
+  if (c.backend == "reference") c.activations = "f32";
+  if (c.activations == "auto") c.activations = "int16";
   if (hp.ple.layer >= 0) plan.ngram_row_bytes = static_cast<uint64_t>(hp.ple.heads()) * model.ple_table.row_bytes;
 
   // Automatic context and chunk: the largest that leave the arena what was asked for, or two layers' experts (one in use,

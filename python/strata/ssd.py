@@ -108,9 +108,8 @@ def probe(
     """Reads whole blocks of `size` bytes (rounded up to 4096) at random places of a file, with each number of threads.
 
     seconds: of all of it, in rounds through the thread counts. progress is called when one is done. The file is only
-    read, and should be larger than what its drive caches. Raises InputError when the file is smaller than one read
-    or is no file, StrataError for more threads than the system
-    gives, OSError when it cannot be read.
+    read, and should be larger than what its drive caches. Raises InputError when the file is smaller than one read or
+    is no file, StrataError for more threads than the system gives, OSError when it cannot be read.
     """
     if size < 1 or seconds <= 0 or not threads or min(threads) < 1:
         raise InputError("a probe needs a size, seconds and thread counts above 0.")

@@ -25,11 +25,16 @@ def product(name: str, raw: np.ndarray, rows: int, cols: int, isa: str, offset: 
     return _core.Product(TYPES[name].id, raw, offset, rows, cols, isa=isa, **more)
 
 
-@pytest.mark.parametrize("name", INTEGER)
-def test_close_to_float64(name):
+def sizes(name: str):
+    """rows, cols, weights, activations of a few products."""
     for rows, cols in [(37, 608), (16, 256), (5, 2560)]:
         cols = cols_of(name, cols)
-        raw, x = random_rows(name, rows, cols, 1), activations(9, cols, 2)
+        yield rows, cols, random_rows(name, rows, cols, 1), activations(9, cols, 2)
+
+
+@pytest.mark.parametrize("name", INTEGER)
+def test_close_to_float64(name):
+    for rows, cols, raw, x in sizes(name):
         want, bound = reference(name, decoded(name, raw, rows, cols), raw, x)
         for isa in ISAS:
             got = product(name, raw, rows, cols, isa).run(x)
@@ -132,9 +137,7 @@ def test_largest_codes_do_not_overflow(name, isa):
 @pytest.mark.parametrize("name", INT8)
 def test_int8_close_to_products_with_rounded_activations(name):
     """Against activations rounded in numpy: what is left is float32."""
-    for rows, cols in [(37, 608), (16, 256), (5, 2560)]:
-        cols = cols_of(name, cols)
-        raw, x = random_rows(name, rows, cols, 1), activations(9, cols, 2)
+    for rows, cols, raw, x in sizes(name):
         want, bound = reference8(name, decoded(name, raw, rows, cols), raw, x)
         for isa in ISAS:
             w = product(name, raw, rows, cols, isa)
